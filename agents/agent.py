@@ -16,7 +16,7 @@ from agents.bandit import HeadBandit
 from agents.checks import check, number
 from agents.experience import read_sequences, read_weights
 from agents.heads import Heads, PairsOfHeads
-from agents.monitoring.diagnostics import describe
+from agents.monitoring.diagnostics import summarise_loss
 from agents.observers import StatisticsObserver, check_observed
 from agents.policy import PAPER_EPSILONS, MultiHeadPolicy, num_actions
 from agents.scalings import ReturnBasedScaling, Scaling
@@ -202,9 +202,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def observe(self, moments: ReturnMoments) -> None:
         """Feeds new statistics to scaling and reward input; call before `train`. `observers` call it in drivers."""
         self.scaling.observe(moments)
-        reward_input, head = self.network.reward_input, self.heads.unclipped
+        reward_input = self.network.reward_input
         if reward_input is None:
             return
+        head = self.heads.unclipped
         # The input is in the environment's own rewards. Both networks get the same unit at once, so that targets do not
         # lag behind.
         mean_square = moments.reward_variance[head] + moments.reward_mean[head] ** 2
@@ -236,7 +237,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     ) -> tf_agent.LossInfo:
         sequence = self.sequences(experience)
         result = self.sequence_errors(sequence, read_weights(weights, sequence))
-        return tf_agent.LossInfo(result.loss, describe(result))
+        return tf_agent.LossInfo(result.loss, summarise_loss(result))
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _train(
@@ -248,7 +249,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         with tf.control_dependencies(check_observed(self.scaling)):
             steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
         result = self._run_update(sequence._replace(steps=steps), weights)
-        info = tf_agent.LossInfo(result.loss, describe(result))
+        info = tf_agent.LossInfo(result.loss, summarise_loss(result))
         # The update counts once it has been made: a dataset that ends instead of giving a batch makes none.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
@@ -291,7 +292,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
 
 def _split_inputs(sequence: Sequence) -> tuple[Inputs, Sequence]:
-    """What the networks see, and all that the loss takes: everything but the observation."""
+    """Splits a batch into what the networks see and what the loss takes, which is all but the observation."""
     steps = sequence.steps
     inputs = Inputs(
         steps.observation, steps.previous_action, steps.reward, steps.step_type, sequence.core_state

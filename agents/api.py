@@ -77,7 +77,8 @@ class Agent:
                 self.num_actions = environment.num_actions
                 self.observation_spec = environment.observation_spec()
                 self.tf_agent = build.build_agent(settings, environment)
-        self.settings, self.name = settings, settings.train.env
+        self.settings = settings
+        self.name = settings.train.env
         self.heads = self.tf_agent.heads
         self.update, self.weights = self._read(checkpoint)
         self.head = self.tf_agent.policy.best_head
@@ -192,7 +193,7 @@ class Agent:
             )
         reward = np.zeros(size) if reward is None else np.reshape(reward, size)
         if self._state is None:
-            self._state = self.tf_agent.policy.get_initial_state(*size)
+            self._state = self.tf_agent.policy.get_initial_state(size[0])
         time_step = ts.TimeStep(
             np.where(first, ts.StepType.FIRST, ts.StepType.MID).astype(np.int32),
             np.where(first, 0, reward).astype(np.float32),
@@ -200,7 +201,8 @@ class Agent:
             observation,
         )
         step = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._state)
-        self._state, self._first = step.state, np.zeros(size, bool)
+        self._state = step.state
+        self._first = np.zeros(size, bool)
         self.values = self.reward_values(step.info.greedy_values).numpy().reshape(*batch, -1)
         return step.action.numpy() if batch else int(step.action[0])
 
@@ -266,11 +268,10 @@ def train(
     """
     _require_keras_2()
     bindings = [
-        f"{name} = {configuration.format_gin(_to_python(value))}" for name, value in (settings or {}).items()
+        f"{name} = {configuration.format_gin(_unwrap(value))}" for name, value in (settings or {}).items()
     ]
-    options = TrainOptions(
-        config, gin_bindings=bindings, **{name: _to_python(of) for name, of in flags.items()}
-    )
+    flags = {name: _unwrap(value) for name, value in flags.items()}
+    options = TrainOptions(config, gin_bindings=bindings, **flags)
     if on_evaluation and options.is_distributed:
         raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
     raised: list[BaseException] = []
@@ -300,6 +301,6 @@ def _require_keras_2() -> None:
         )
 
 
-def _to_python(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """A NumPy scalar as Python's number."""
     return value.item() if isinstance(value, np.generic) else value

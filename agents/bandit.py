@@ -73,7 +73,8 @@ class HeadBandit(tf.Module):
 
     def _counts(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Counts for each head, float64 [H]: episodes in the window that reached its mean return, and all of them."""
-        heads, returns = tf.convert_to_tensor(self._window_heads), tf.convert_to_tensor(self._window_returns)
+        heads = tf.convert_to_tensor(self._window_heads)
+        returns = tf.convert_to_tensor(self._window_returns)
         seen = heads >= 0
         mean = tf.reduce_mean(tf.boolean_mask(returns, seen))
         of_head = tf.one_hot(heads, self.num_heads, dtype=tf.float64)  # of -1 none

@@ -95,7 +95,7 @@ def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...], rea
 
 
 def explain(error: BaseException, where: str = "") -> str:
-    """What is wrong with a configuration, in gin's words; `where`: the file or the bindings."""
+    """Says what is wrong with a configuration, in gin's words; `where`: the file or the bindings."""
     if isinstance(error, UsageError):
         return str(error)
     where = f"{shorten(where, 300)}: " if where else ""
@@ -135,7 +135,8 @@ def borrowed() -> Iterator[None]:
             "Another thread of this process is training, and gin has one configuration per process. Train and load "
             "agents before it or after it (Optuna: n_jobs=1), or in other processes."
         )
-    before, locked = gin.config_str(), gin.config_is_locked()
+    before = gin.config_str()
+    locked = gin.config_is_locked()
     gin.clear_config()
     try:
         yield

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
 from rbs_tf.errors import shorten
 
-_LINES, _WIDTH = 6, 500  # of a message at most
+_LINES = 6  # of a message at most
+_WIDTH = 500  # of a line of it at most
 
 
 class UsageError(Exception):

@@ -57,7 +57,9 @@ class StatisticsObserver(tf.Module):
         update_bandit: Callable[[tf.Tensor, tf.Tensor], None],
     ):
         super().__init__(name="statistics_observer")
-        self._heads, self._observe, self._update_bandit = heads, observe, update_bandit
+        self._heads = heads
+        self._observe = observe
+        self._update_bandit = update_bandit
         self._episodes = OpenEpisodes(len(heads), "agent.observers")
         # Of each environment: steps of the open episode, its return so far, the last action; see `OpenEpisodes`.
         self._open = tf.Variable(
@@ -83,7 +85,7 @@ class StatisticsObserver(tf.Module):
                 "agent.observers takes the steps of agent.collect_policy; another policy has acted here, such as a "
                 f"random one for a warm-up: its policy_info is {info}. Leave it out: agent.collect_policy explores"
             )
-        columns = self._episodes.columns(trajectory)
+        columns = self._episodes.read_columns(trajectory)
         of_policy = (
             tf.reshape(tf.cast(x, tf.float64), [-1])
             for x in (info.head, info.previous_action, trajectory.action)
@@ -101,7 +103,7 @@ class StatisticsObserver(tf.Module):
         follows = first | (steps == 0.0) | (previous_action == last_action)
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(follows), [_ONE_STREAM])]):
             rewards, discounts = self._heads.rewards(reward), self._heads.discounts(discount)
-        moments = self._episodes.moments(step_type, next_step_type, rewards, discounts)
+        moments = self._episodes.add_step(step_type, next_step_type, rewards, discounts)
         self._observe(moments)
         steps, episode_return = (tf.where(first, tf.zeros_like(x), x) for x in (steps, episode_return))
         episode_return += tf.where(real, reward, tf.zeros_like(reward))

@@ -89,10 +89,10 @@ def config_file(name: str | os.PathLike, configs: Path) -> Path:
     name = os.fspath(name)
     path = Path(name) if name.endswith(".gin") else configs / f"{name}.gin"
     if not path.is_file():
-        raise UsageError(f"There is no config {name!r}. {suggest(name, names(configs))}")
+        raise UsageError(f"There is no config {name!r}. {suggest(name, list_names(configs))}")
     return path.absolute()
 
 
-def names(folder: Path, suffix: str = "gin") -> list[str]:
+def list_names(folder: Path, suffix: str = "gin") -> list[str]:
     """Names of a folder's files with this suffix."""
     return sorted(path.stem for path in folder.glob(f"*.{suffix}"))

@@ -77,7 +77,8 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         self._generator = tf.random.Generator.from_seed(seed)
         # A generator is no module: saved policies would miss its variable.
         self._random_state = self._generator.state
-        scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+        scalar_int = tf.TensorSpec((), tf.int32)
+        scalar_float = tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
         info_spec = PolicyInfo(
@@ -128,7 +129,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _distribution(self, time_step: ts.TimeStep, policy_state: PolicyState) -> policy_step.PolicyStep:
-        """Of actions, given the head and epsilon of the episode; state and info are those of the greedy action."""
+        """The distribution of actions for the episode's head and epsilon; state and info are of the greedy action."""
         head = self._choose_heads(time_step, policy_state)
         values, state, info = self._compute_values(head, time_step, policy_state)
         greedy = self._greedy_actions(values, head)
@@ -138,7 +139,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         return self._make_step(actions, greedy, values, state, info)
 
     def _choose_heads(self, time_step: ts.TimeStep, policy_state: PolicyState) -> tf.Tensor:
-        """Which head acts in each environment: drawn on first steps, int32 [N]."""
+        """Chooses the head that acts in each environment, int32 [N]: draws one on first steps, keeps it on others."""
         cumulative = tf.cumsum(self.head_probabilities)
         draws = self._generator.uniform(tf.shape(time_step.step_type)[:1]) * cumulative[-1]
         drawn = tf.searchsorted(cumulative, draws, side="right")
@@ -182,7 +183,8 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         """The step of an action [N]; `result` is what is handed out for it."""
         taken = tf.gather(values, tf.repeat(action[:, None], values.shape[1], axis=1), axis=2, batch_dims=2)
         result = tf.cast(result, self.action_spec.dtype) if tf.is_tensor(result) else result
-        info, state = info._replace(taken_values=taken), state._replace(previous_action=action)
+        info = info._replace(taken_values=taken)
+        state = state._replace(previous_action=action)
         return policy_step.PolicyStep(result, state, info)
 
 

@@ -132,7 +132,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
 
 @contextlib.contextmanager
 def _moved_aside(root_dir: str | os.PathLike) -> Iterator[Path | None]:
-    """Gives a run's folder another name, and its own again if no new run takes its place."""
+    """Renames a run's folder, and renames it back if no new run takes its place."""
     aside = run_folder.set_aside(root_dir)
     try:
         yield aside
@@ -145,19 +145,19 @@ def _moved_aside(root_dir: str | os.PathLike) -> Iterator[Path | None]:
 def _built(
     options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
 ) -> Iterator[contextlib.AbstractContextManager[Any]]:
-    """Builds all that needs no folder; yields a context manager for when there is one, which gives what to `run`.
+    """Builds all that needs no folder. Yields a context manager that builds the rest in the folder and gives the run.
 
     Raises:
       UsageError: something cannot be built.
       RunFolderError: the folder's newest checkpoint cannot be read.
     """
-    from agents.storage.checkpoint import check
+    from agents.storage.checkpoint import check_readable
 
-    check(folder)  # before anything in it is replaced
+    check_readable(folder)  # before anything in it is replaced
     if options.is_distributed:
         from agents.running import cluster, ray_connection
 
-        ray_connection.check(options.cluster)
+        ray_connection.check_cluster(options.cluster)
         check_built(options, asked, folder)
         collectors = options.collectors or cluster.DEFAULT_COLLECTORS
         yield cluster.started(asked, str(folder), collectors, options.cluster)
@@ -175,7 +175,7 @@ def check_built(options: TrainOptions, asked: Settings, folder: Path) -> None:
     from agents.workers import build
 
     with _refusing(asked.train.env):
-        build.check(asked, folder, stores=not options.cluster, distributed=options.is_distributed)
+        build.check_settings(asked, folder, stores=not options.cluster, distributed=options.is_distributed)
 
 
 @contextlib.contextmanager
@@ -237,7 +237,7 @@ def _describe_done(folder: Path, made: int, asked: int) -> Result:
 
 
 def _root_dir(options: TrainOptions, asked: Settings) -> str:
-    """As given, or a name made of the run's main settings, so that the same command finds the folder again."""
+    """The folder that was given, or one named after the run's main settings: the same command finds it again."""
     if options.root_dir is not None:
         return os.fspath(options.root_dir)
     from agents.scalings.making import scaling_name

@@ -20,15 +20,21 @@ class Seeds:
         self.draws = self._derive(1, 1)
 
     def evaluation_seed(self, step: int) -> int:
-        """Of the evaluations of a run that goes on at update `step`."""
+        """The seed of the evaluations of a run that starts or goes on at update `step`."""
         return self._derive(1, 0, step)
 
     def collection_seed(self, step: int) -> int:
-        """Of the environments of a run in one process that goes on at update `step`."""
+        """The seed of the environments of a run in one process that starts or goes on at update `step`."""
         return self._derive(0, step)
 
     def collector_seed(self, index: int, start: int, seconds: int) -> int:
-        """Of the run's collector of this index: how often it was started before, and when this run was."""
+        """The seed of a collector process.
+
+        Args:
+          index: of the collector.
+          start: how often it was started before.
+          seconds: when the process was started, in seconds since 1970.
+        """
         return self._derive(2 + index, start, seconds)
 
     def _derive(self, *purpose: int) -> int:

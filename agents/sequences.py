@@ -20,7 +20,8 @@ import tensorflow as tf
 
 from agents.checks import Checked, setting, whole
 
-_LONG, _HALVES = 20_000, 4096  # bytes, see `_round_up`
+_LONG = 20_000  # bytes, see `_round_up`
+_HALVES = 4096  # bytes, likewise
 _MOST = 1_000_000  # rows, more than anybody has memory for
 
 

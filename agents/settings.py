@@ -266,7 +266,7 @@ class Settings:
 
     @classmethod
     def from_gin(cls) -> Settings:
-        """As gin has it now.
+        """Reads all settings from gin as it is configured now.
 
         Raises:
           ValueError: a value that does not fit.
@@ -275,7 +275,7 @@ class Settings:
 
     @property
     def seeds(self) -> Seeds:
-        """Of the run's parts."""
+        """The seeds of the run's parts."""
         return Seeds(self.train.seed)
 
 

@@ -54,17 +54,17 @@ class AnyNetwork(tf.Module):
             raise ValueError(f"q_network {q_network.name} {words}")
         sees = q_network.input_tensor_spec
         # Whether it sees the previous action and reward, too.
-        self._sees_all = (
-            isinstance(sees, tuple) and len(sees) == 3 and _specs_match(sees[0], observation_spec)
-        )
-        if not self._sees_all and sees is not None and not _specs_match(sees, observation_spec):
+        self._sees_all = isinstance(sees, tuple) and len(sees) == 3 and _match(sees[0], observation_spec)
+        if not self._sees_all and sees is not None and not _match(sees, observation_spec):
             raise ValueError(
                 f"q_network {q_network.name} sees {sees}; this agent has the observation, {observation_spec}, or the "
                 "tuple (observation, previous action, previous reward)"
             )
         self._network = q_network
-        self._arguments = observation_spec, num_actions, num_heads, outputs_per_action
-        self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
+        self._observation_spec = observation_spec
+        self.num_actions = num_actions
+        self.num_heads = num_heads
+        self.outputs_per_action = outputs_per_action
         self.state_spec = tuple(tf.nest.flatten(q_network.state_spec))
         self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if outputs_per_action > 1 else 2]
 
@@ -86,7 +86,7 @@ class AnyNetwork(tf.Module):
 
     def create_variables(self) -> None:
         """Makes the variables, by a call on zeros. Raises ValueError as `run_behind_torso` does."""
-        observation = tensor_spec.zero_spec_nest(self._arguments[0], outer_dims=(1, 1))
+        observation = tensor_spec.zero_spec_nest(self._observation_spec, outer_dims=(1, 1))
         outer = tf.zeros((1, 1), tf.int32)
         state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)
         self.run_behind_torso(observation, outer, tf.zeros((1, 1)), outer, state)
@@ -94,7 +94,9 @@ class AnyNetwork(tf.Module):
     def copy(self, name: str) -> AnyNetwork:
         """Builds one with weights of its own. Raises ValueError if it shares them."""
         copy = self._network.copy(name=name)
-        copied = AnyNetwork(copy, *self._arguments)
+        copied = AnyNetwork(
+            copy, self._observation_spec, self.num_actions, self.num_heads, self.outputs_per_action
+        )
         copied.create_variables()
         if {v.ref() for v in self.variables} & {v.ref() for v in copied.variables}:
             raise ValueError(
@@ -162,7 +164,7 @@ def build_networks(
     online: Any = q_network
     if not isinstance(q_network, RecurrentQNetwork):
         online = AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
-    elif not _specs_match(sees := q_network.input_tensor_spec[0], observation_spec):
+    elif not _match(sees := q_network.input_tensor_spec[0], observation_spec):
         raise ValueError(f"q_network sees observations {sees}, and the environment has {observation_spec}")
     needs = {"num_actions": num_actions, "num_heads": num_heads, "outputs_per_action": outputs_per_action}
     if any(getattr(online, name) != number for name, number in needs.items()):
@@ -180,7 +182,7 @@ def build_networks(
     return online, target
 
 
-def _specs_match(sees: Any, spec: Any) -> bool:
+def _match(sees: Any, spec: Any) -> bool:
     try:
         tf.nest.assert_same_structure(sees, spec)
     except (TypeError, ValueError):

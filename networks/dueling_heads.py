@@ -43,7 +43,9 @@ class DuelingHeads(tf.keras.layers.Layer):
         outputs_per_action: int = 1,
     ):
         super().__init__(dtype="float32", name="dueling_heads")
-        self.num_heads, self.num_actions, self.hidden = num_heads, num_actions, hidden
+        self.num_heads = num_heads
+        self.num_actions = num_actions
+        self.hidden = hidden
         self.outputs_per_action = outputs_per_action
         self._gradient_scale = num_heads**-0.5 if scale_gradient else 1.0
         self._seeds = split_seed(seed, 3)
@@ -59,7 +61,9 @@ class DuelingHeads(tf.keras.layers.Layer):
                 self.add_weight(name=f"b{name}", shape=(matrices, columns), initializer="zeros"),
             )
 
-        heads, hidden, outputs = self.num_heads, self.hidden, self.outputs_per_action
+        heads = self.num_heads
+        hidden = self.hidden
+        outputs = self.outputs_per_action
         zero = outputs > 1
         self.W1, self.b1 = add_layer("1", 2 * heads, input_shape[-1], hidden, self._seeds[0])
         self.Wv, self.bv = add_layer("v", heads, hidden, outputs, self._seeds[1], zero)
@@ -97,7 +101,9 @@ class DuelingHeads(tf.keras.layers.Layer):
 
 def _last_layer(streams: list[tf.Tensor], weights: tf.Variable, biases: tf.Variable) -> tf.Tensor:
     """H streams [N, hidden] -> [N, H, outputs]."""
-    products = [tf.matmul(*pair) for pair in zip(streams, tf.unstack(weights), strict=True)]
+    products = [
+        tf.matmul(stream, matrix) for stream, matrix in zip(streams, tf.unstack(weights), strict=True)
+    ]
     return tf.stack(products, axis=1) + biases
 
 

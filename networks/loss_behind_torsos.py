@@ -62,7 +62,8 @@ class LossBehindTorsos:
 
     def features(self, observation: Any) -> Features:
         """What the torsos make of observations [B, L, ...]."""
-        burn_in, training = _cut(observation, self._burn_in), _cut(observation, self._training)
+        burn_in = _cut(observation, self._burn_in)
+        training = _cut(observation, self._training)
         if not self._online.has_torso:
             return Features(burn_in, training, observation)
         online = self._online.features(training, training=True)
@@ -98,7 +99,8 @@ class LossBehindTorsos:
 
     def _compute(self, features: Features, inputs: Inputs, arguments: tuple) -> Any:
         """The loss of both networks' outputs behind the burn-in, of which only the online network's state is kept."""
-        burn_in, state = self._burn_in, inputs.core_state
+        burn_in = self._burn_in
+        state = inputs.core_state
         target_q, _ = _unroll(self._target, features.target, inputs, slice(None), state)
         if burn_in.stop:
             _, state = _unroll(self._online, features.burn_in, inputs, burn_in, state)
@@ -110,7 +112,7 @@ class LossBehindTorsos:
 def choose_compiled(
     network: Any, jit_compile: bool | None, strategy: tf.distribute.Strategy
 ) -> Literal["update", "behind_torso", "nothing"]:
-    """Which part of an update of this network XLA is to compile.
+    """Chooses which part of an update of this network XLA compiles.
 
     Args:
       network: a `RecurrentQNetwork` or an `AnyNetwork`.

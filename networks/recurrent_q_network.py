@@ -89,7 +89,9 @@ class RecurrentQNetwork(network.Network):
             raise ValueError(f"reward_input = {reward_input!r}: expected 'clip' or 'rms'")
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
-        self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
+        self.num_actions = num_actions
+        self.num_heads = num_heads
+        self.outputs_per_action = outputs_per_action
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         observation = input_tensor_spec[0]
         if torso is None and isinstance(observation, Mapping):
@@ -231,7 +233,8 @@ class RecurrentQNetwork(network.Network):
         features = tf.concat([features, action, reward[..., None]], axis=-1)
         sequences = previous_action.shape.rank == 2
         if sequences:
-            features, first = swap_batch_and_time(features), swap_batch_and_time(first)
+            features = swap_batch_and_time(features)
+            first = swap_batch_and_time(first)
         state = network_state or self.get_initial_state(outer[0])
         hidden, state = self._core(features, first, state)
         q_values = self.heads(self._linear(hidden))

@@ -64,7 +64,7 @@ class Torso(tf.keras.layers.Layer):
 
     @property
     def layer_names(self) -> list[str]:
-        """Of the layers with weights, first to last."""
+        """Names of the layers with weights, first to last."""
         return [stage.name for stage in self._stages if type(stage) in _KINDS]
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
@@ -255,4 +255,6 @@ def choose_torso(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
     if shape.rank != 3:
         return MlpTorso
     side = min(shape[0], shape[1])
-    return atari_torso if side >= 128 else dqn_torso if side >= 42 else small_torso
+    if side >= 128:
+        return atari_torso
+    return dqn_torso if side >= 42 else small_torso

@@ -29,7 +29,9 @@ class Advice:
     """
 
     def __init__(self, name: str, feed: str, floor_in_units: bool):
-        self._name, self._feed, self._in_units = name, feed, floor_in_units
+        self._name = name
+        self._feed = feed
+        self._in_units = floor_in_units
         self.is_fed = self.is_judged = False
 
     def warn_before_errors(self, moments: ReturnMoments, sigma_v: np.ndarray) -> None:

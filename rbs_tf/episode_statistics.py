@@ -38,8 +38,11 @@ class EpisodeStatistics:
         max_report_steps: int = LONGEST_EPISODE,
         tasks: np.ndarray | None = None,
     ):
-        self._heads, self._max_steps, self._tasks = heads, max_report_steps, tasks
-        self.lengths, self._envs = np.zeros(num_envs, np.int64), np.arange(num_envs)
+        self._heads = heads
+        self._max_steps = max_report_steps
+        self._tasks = tasks
+        self.lengths = np.zeros(num_envs, np.int64)
+        self._envs = np.arange(num_envs)
         # Rewards and discounts of open episodes; doubled when one is longer.
         self._open = np.zeros((2, num_envs, min(128, max_report_steps)))
         # Since the last `take`: of each step [3, N] rewards, discounts and whether they count; of each finished episode
@@ -103,7 +106,7 @@ class EpisodeStatistics:
     def _compute_moments(
         self, steps: np.ndarray, episodes: list[np.ndarray], columns: slice | list[int]
     ) -> ReturnMoments:
-        """Of steps [3, K, N] and episodes [2, T] each, as these heads see them."""
+        """Moments of steps [3, K, N] and of episodes, [2, T] each, as these heads see them."""
         counted = steps[:2, steps[2].astype(bool)]
         rewards, discounts = self._head_columns(counted, columns)
         moments = ReturnMoments.from_steps(rewards, discounts)

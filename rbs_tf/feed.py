@@ -64,7 +64,8 @@ class Feed:
         fits = np.abs(rewards) < LARGEST
         before = self._statistics.lengths
         self._statistics.step(rewards, np.where(terminal, 0.0, 1.0), fits & counts, over)
-        early, self._early = self._early > 0, max(self._early - 1, 0)
+        early = self._early > 0
+        self._early = max(self._early - 1, 0)
         new = self._statistics.num_new
         if early or self._statistics.has_returns or new == self._report_steps:
             self.report()

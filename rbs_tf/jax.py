@@ -28,7 +28,8 @@ from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extend_episodes
 from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, ratio_and_unit
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
-_OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
+_LIMITS_OF_PAIRS = (1e10, 1e33)
+_LIMITS_OF_FLOAT64 = (LARGEST, 1e300)
 
 
 class State(NamedTuple):
@@ -84,7 +85,8 @@ def observe(
     """
     _check_real(rewards=rewards, discounts=discounts)
     pairs = isinstance(state.moments.count, Pair)
-    number, (largest, largest_sum) = (Pair.wrap, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
+    number = Pair.wrap if pairs else jnp.asarray
+    largest, largest_sum = _LIMITS_OF_PAIRS if pairs else _LIMITS_OF_FLOAT64
     num_envs, num_heads = state.episodes[0].shape
     given = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts)]
     given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
@@ -106,8 +108,9 @@ def observe(
     means = [x / divisor for x in steps]
     deviations = [x - mean for x, mean in zip((reward, discount), means, strict=True)]
     reward_m2, discount_m2 = _totals([_where(keep, x * x, nothing) for x in deviations], axis_name)
-    of_returns = [return_count, returns / return_divisor, squares / return_divisor]
-    seen = ReturnMoments(count, means[0], reward_m2, means[1], discount_m2, *of_returns)
+    returns = returns / return_divisor
+    squares = squares / return_divisor
+    seen = ReturnMoments(count, means[0], reward_m2, means[1], discount_m2, return_count, returns, squares)
     return State(ReturnMoments.merge(state.moments, seen), _where(closed, (nothing,) * 6, after))
 
 
@@ -187,7 +190,10 @@ def scale_errors(
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
     of_errors = jnp.sqrt(jnp.mean(jnp.square(jax.lax.stop_gradient(errors)), axes))
     divisor = jnp.where(found > 0.0, found, jnp.where(of_errors > 0.0, of_errors, 1.0))
-    divisor = divisor[jnp.asarray(head)] if head is not None else divisor[0] if found.size == 1 else divisor
+    if head is not None:
+        divisor = divisor[jnp.asarray(head)]
+    elif found.size == 1:
+        divisor = divisor[0]
     return errors / divisor.astype(errors.dtype)
 
 

@@ -133,10 +133,13 @@ class ReturnMoments:
         Raises:
           ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
         """
-        given = (("rewards", rewards), ("discounts", discounts), ("mask", mask))
-        columns = (real_numbers(name, values).astype(np.float64) for name, values in given)
         with np.errstate(all="ignore"):  # what is not finite is refused below
-            return compute_batch_moments(np, *columns)
+            return compute_batch_moments(
+                np,
+                real_numbers("rewards", rewards).astype(np.float64),
+                real_numbers("discounts", discounts).astype(np.float64),
+                real_numbers("mask", mask).astype(np.float64),
+            )
 
     def put_in_head(self, head: int, num_heads: int) -> ReturnMoments:
         """These moments, of one head, as those of head number `head` of `num_heads`; the others are empty."""

@@ -29,7 +29,9 @@ class OpenEpisodes(tf.Module):
 
     def __init__(self, num_heads: int, who: str, remedy: str = "", max_report_steps: int = LONGEST_EPISODE):
         super().__init__(name="open_episodes")
-        self._num_heads, self._who, self._remedy = num_heads, who, remedy
+        self._num_heads = num_heads
+        self._who = who
+        self._remedy = remedy
         self._max_report_steps = max_report_steps
         self._num_envs: int | None = None
         # Of each environment's open episode, see `extend_episodes`; a checkpoint may hold more or fewer.
@@ -41,7 +43,7 @@ class OpenEpisodes(tf.Module):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
-    def columns(self, trajectory: Any) -> tf.Tensor:
+    def read_columns(self, trajectory: Any) -> tf.Tensor:
         """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
 
         Raises ValueError for other shapes, complex numbers, and a B that is unknown when a graph is traced;
@@ -68,7 +70,7 @@ class OpenEpisodes(tf.Module):
         # Stacking checks sizes that are known only when a graph runs.
         return tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in fields.values()]), [4, -1])
 
-    def moments(
+    def add_step(
         self, step_type: tf.Tensor, next_step_type: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor
     ) -> ReturnMoments:
         """Takes in a step of every environment; returns what it adds to the statistics, moments of tensors.
@@ -102,16 +104,20 @@ class OpenEpisodes(tf.Module):
         cut = tf.reduce_sum(cut, axis=1)
         count, total, squares = (cut[row] + tf.reduce_sum(complete[row], axis=0) for row in (0, 4, 5))
         divisor = tf.maximum(count, 1.0)
-        returns = count, total / divisor, tf.maximum(squares, 0.0) / divisor
+        mean_square = tf.maximum(squares, 0.0) / divisor
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        return ReturnMoments(*[*steps, *returns])
+        return ReturnMoments(*steps, count, total / divisor, mean_square)
 
 
 def resize_for(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What is kept of each of B = `num_envs` environments, or zeros after a change of their number.
+    """Reads what a variable keeps of each environment, for `num_envs` of them; zeros if it keeps another number.
 
-    From float64 [R, N, ...], of which none of row 0 is negative: float64 [R, B, ...], and what does not fit,
-    [R, N, ...], zeros if B is N.
+    Args:
+      kept: float64 [R, N, ...]; nothing in row 0 is negative.
+      num_envs: B.
+
+    Returns:
+      float64 [R, B, ...]; and what does not fit, [R, N, ...]: zeros if B is N.
     """
     # N is counted: TensorFlow would take the shape that is assigned later for the one that is read here. Arithmetic
     # instead of `tf.cond`, which replicas do not support.

@@ -48,12 +48,12 @@ class Pair:
         return cls(jnp.asarray(high), jnp.asarray((values - high).astype(np.float32)))
 
     def float64(self) -> np.ndarray:
-        """To NumPy."""
+        """The numbers in NumPy."""
         return np.asarray(self.high, np.float64) + np.asarray(self.low, np.float64)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of both arrays."""
+        """The shape of both arrays."""
         return self.high.shape
 
     def __add__(self, other: Pair | float) -> Pair:

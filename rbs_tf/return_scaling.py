@@ -96,7 +96,8 @@ class ReturnScaling(tf.keras.layers.Layer):
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
         self.home = Home()
-        self.advice, self._scales = Advice(f"ReturnScaling '{self.name}'", _FEED, floor_in_units), False
+        self.advice = Advice(f"ReturnScaling '{self.name}'", _FEED, floor_in_units)
+        self._scales = False
         self.statistics = float64_weight(self, "statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = float64_weight(self, "sigma_v", (num_heads,), floor)
 
@@ -219,7 +220,8 @@ class ReturnScaling(tf.keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def _advise(self, warn_before_errors: bool = False) -> None:
         """Logs the advice that is due, if the layer scales errors and its statistics can be read."""
-        if not self._scales or (self.advice.is_judged and (self.advice.is_fed or not warn_before_errors)):
+        all_said = self.advice.is_judged and (self.advice.is_fed or not warn_before_errors)
+        if all_said or not self._scales:
             return
         # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
         building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
@@ -228,10 +230,11 @@ class ReturnScaling(tf.keras.layers.Layer):
         with tf.init_scope():  # also while a graph is traced
             if not tf.executing_eagerly():
                 return
-            readable = ReturnMoments(*self.statistics.numpy()), self.sigma_v.numpy()
+            moments = ReturnMoments(*self.statistics.numpy())
+            sigma_v = self.sigma_v.numpy()
         if warn_before_errors:
-            self.advice.warn_before_errors(*readable)
-        self.advice.judge(*readable)
+            self.advice.warn_before_errors(moments, sigma_v)
+        self.advice.judge(moments, sigma_v)
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""

@@ -115,14 +115,14 @@ class ScaledLoss(tf.Module):
             traced.
         """
         with self.scaling.changes():
-            self._observe(self._episodes.columns(trajectory))
+            self._observe(self._episodes.read_columns(trajectory))
         return None if tf.executing_eagerly() else tf.no_op()
 
     @tf.function(reduce_retracing=True)
     def _observe(self, columns: tf.Tensor) -> None:
         step_type, next_step_type, reward, discount = tf.unstack(columns)
         rewards, discounts = self._reward_scale_factor * reward[:, None], self._gamma * discount[:, None]
-        self.scaling.merge_state(self._episodes.moments(step_type, next_step_type, rewards, discounts))
+        self.scaling.merge_state(self._episodes.add_step(step_type, next_step_type, rewards, discounts))
 
     def _check_observed(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, unless a step has been observed."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agents.commands.flags import Parser
-from agents.storage.run_folder import REPOSITORY, versions
+from agents.storage.run_folder import REPOSITORY, list_versions
 
 Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
@@ -29,7 +29,7 @@ def check_machine() -> Iterator[Finding]:
     """Cores and memory, the packages that results depend on, and whose `agents` a program elsewhere imports."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     yield OK, "machine", f"{os.cpu_count()} cores, {memory:.1f} GiB; the quickstart takes about 2"
-    for line in versions().splitlines():
+    for line in list_versions().splitlines():
         name, _, version = line.partition(" ")
         yield WARN if version == "not installed" else OK, name, version
     # OpenAI's openai-agents has the same name. In the clone itself Python finds the clone's first.

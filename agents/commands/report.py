@@ -39,7 +39,8 @@ def main(command_line: Sequence[str]) -> int:
     csv_dir = output.with_name(output.stem + "_csv")
     check_output("--output", csv_dir / "runs.csv")
 
-    found, left_out = [], []
+    found = []
+    left_out = []
     for folder in runs.find_runs(options.folders):
         try:
             found.append(runs.read_run(folder))
@@ -58,7 +59,7 @@ def main(command_line: Sequence[str]) -> int:
     print(f"Groups: {'; '.join(group.label for group in groups)}\nDrawing ...", flush=True)
     made = tables.compute_tables(groups)
     csv_dir.mkdir(parents=True, exist_ok=True)
-    output.write_text(page.write(groups, made, left_out), encoding="utf-8")
+    output.write_text(page.render(groups, made, left_out), encoding="utf-8")
     for name, table in made.items():
         if not table.empty:
             table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")

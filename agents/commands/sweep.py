@@ -153,7 +153,7 @@ def run(
     updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))
 
     def count_done() -> int:
-        """How many runs have finished, those of other machines with them."""
+        """Counts the runs that have finished, on other machines, too."""
         return sum(is_finished(folder, asked) for folder, asked in updates.items())
 
     print(f"{len(runs)} runs in {root}, {count_done()} of them finished before", flush=True)

@@ -22,7 +22,7 @@ from agents.commands.flags import Parser, a_path, count
 from agents.errors import KNOWN, RunFolderError, UsageError, shorten_error, strip_gin_trail, suggest
 from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
-from agents.options import CONFIGS, TrainOptions, names
+from agents.options import CONFIGS, TrainOptions, list_names
 from agents.run import check_built, check_environment, configure, run
 from agents.running.startup import VERBOSE, is_verbose, set_environment
 from agents.storage import run_folder
@@ -100,7 +100,8 @@ def parse_flags(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namesp
     Raises:
       UsageError: they are wrong.
     """
-    what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
+    what = "Trains a multi-head recurrent DQN with return-based scaling."
+    stray = "Did you mean --config={}?"
     parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
     flag = parser.add_argument
     configs_known = f"{_list_names(configs)}, or a .gin file (%(default)s)"
@@ -145,7 +146,7 @@ def parse_flags(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namesp
 
 
 def _list_names(folder: Path, suffix: str = "gin") -> str:
-    return " | ".join(names(folder, suffix)).replace("%", "%%")
+    return " | ".join(list_names(folder, suffix)).replace("%", "%%")
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -200,11 +201,8 @@ def _report_failure(error: Exception, begun: bool) -> int:
     known = isinstance(error, KNOWN)
     if not known or is_verbose():
         traceback.print_exception(error)
-    words = (
-        shorten_error(error)
-        if isinstance(error, OSError | MemoryError)
-        else shorten_error(strip_gin_trail(error))
-    )
+    of_system = isinstance(error, OSError | MemoryError)
+    words = shorten_error(error if of_system else strip_gin_trail(error))
     if not known:
         words = (
             f"{type(error).__name__}: {words}\nUnless it is in code that you brought, this is a bug of rbs_tf: please "
@@ -230,7 +228,7 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
     if not file.is_file():
         file = folder / f"{name}.sweep"
     if not file.is_file():
-        raise UsageError(f"There is no sweep {name!r}. {suggest(name, names(folder, 'sweep'))}")
+        raise UsageError(f"There is no sweep {name!r}. {suggest(name, list_names(folder, 'sweep'))}")
     check = functools.partial(check_commands, configs=configs)
     return sweep.run(file, options.root_dir, check, flags=["--wandb"] if options.wandb else [])
 

@@ -24,7 +24,10 @@ OTHER_RATE = 10.0  # for what does not say
 
 _SIDE = 420  # pixels that the picture should come near to
 _PANEL, _LINE, _MARGIN = 320, 28, 14  # pixels
-_BACKGROUND, _TEXT, _FAINT, _ACTING = (18, 20, 26), (232, 232, 232), (140, 145, 155), (255, 200, 60)
+_BACKGROUND = (18, 20, 26)
+_TEXT = (232, 232, 232)
+_FAINT = (140, 145, 155)
+_ACTING = (255, 200, 60)
 
 
 def check_file(path: str | os.PathLike) -> None:
@@ -74,7 +77,9 @@ class Film:
         from agents.replay.memory import ATARI_FRAME
         from rbs_tf.environments.names import RAW_FRAMES
 
-        self._path, self._agent, self._environment = Path(path), agent, environment
+        self._path = Path(path)
+        self._agent = agent
+        self._environment = environment
         render_rate = environment.vector_env.metadata.get("render_fps", OTHER_RATE)
         self._rate = ATARI_RATE if environment.game else float(render_rate)
         self._camera: GymnasiumVectorEnvironment | None = None
@@ -171,7 +176,8 @@ def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | Non
     spec = environment.observation_spec()
     if isinstance(observation, dict):
         name = next(name for name in sorted(observation) if observation[name].ndim == 3)
-        observation, spec = observation[name], spec[name]
+        observation = observation[name]
+        spec = spec[name]
     if observation.dtype != np.uint8 or observation.ndim != 3:
         return _render(environment)
     channels = observation.shape[-1]

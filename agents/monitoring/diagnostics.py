@@ -22,7 +22,7 @@ class LossExtra(NamedTuple):
     scalars: dict[str, tf.Tensor]  # tag -> float32
 
 
-def describe(result: TDLoss) -> LossExtra:
+def summarise_loss(result: TDLoss) -> LossExtra:
     """The priorities, and means over the real steps of the whole batch."""
     squares = tf.square(result.errors), tf.square(result.targets - result.values)
     of_steps = tf.stack([result.losses, *squares, result.values, result.targets])

@@ -43,7 +43,9 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._total_updates, self._total_steps = total_updates, total_steps
-        self._updates, self._steps, self._doing = updates, steps, ""
+        self._updates = updates
+        self._steps = steps
+        self._doing = ""
         self._returns: collections.deque[float] = collections.deque(maxlen=_EPISODES)
         self._eval_return: float | None = None
         self._said: set[str] = set()
@@ -75,7 +77,9 @@ class Progress:
         # A learner that goes on from its checkpoint, or has done what does not come again.
         if updates < self._updates or steps < self._steps or (self._doing and not doing):
             self._marks = collections.deque([(now, steps, updates)])
-        self._updates, self._steps, self._doing = updates, steps, doing
+        self._updates = updates
+        self._steps = steps
+        self._doing = doing
         self._returns.extend(returns)
         self._eval_return = self._eval_return if eval_return is None else eval_return
         if begins or now - self._drawn >= self._interval:
@@ -87,7 +91,7 @@ class Progress:
         self._write(f"{erase}{text}\n")
 
     def say_once(self, text: str | None) -> None:
-        """The same, unless there is nothing to say or it has been said."""
+        """Prints a line of its own, unless the text is empty or has been printed before."""
         if text and text not in self._said:
             self._said.add(text)
             self.say(text)
@@ -98,7 +102,7 @@ class Progress:
         if words and now - self._drawn >= self._interval:
             self._show(words, now)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Draws the last state and ends the line."""
         self._draw(self._clock())
         if self._refreshed:
@@ -151,10 +155,10 @@ class Progress:
 
 
 def say_nothing_to_closed(*streams: TextIO) -> bool:
-    """Sends to nowhere what is written to closed terminals and to pipes that nobody reads: it would raise.
+    """Redirects streams to /dev/null whose terminal is closed or whose pipe nobody reads: writing to them would raise.
 
     Returns:
-      whether there are any.
+      whether there were any.
     """
     found = False
     for stream in streams:

@@ -48,7 +48,9 @@ def resolve_backend(chosen: str | None, checkpoint: pathlib.Path | None, distrib
         )
     written = None
     if checkpoint is not None:
-        written = REVERB if not (checkpoint / TABLE).exists() else RAY if distributed else LOCAL
+        written = RAY if distributed else LOCAL
+        if not (checkpoint / TABLE).exists():
+            written = REVERB
     if chosen == REVERB:
         instead = "leave out --replay" if distributed else "train in one process with --replay=local"
         _require_reverb("Replay.backend = 'reverb'", instead)

@@ -43,15 +43,19 @@ class Layout:
     def __init__(
         self, shape: SequenceShape, observation_spec: tf.TensorSpec, state_spec: Any, compression: int | None
     ):
-        self.shape, self.observation_spec, self._state_spec = shape, observation_spec, state_spec
+        self.shape = shape
+        self.observation_spec = observation_spec
+        self._state_spec = state_spec
         self.level = choose_level(observation_spec, compression)
         self.observations = "pieces" if self.level else "observation"
         self._state_sizes = [math.prod(spec.shape) for spec in tf.nest.flatten(state_spec)]
-        observations = (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype
         if self.level:
-            observations = (shape.blocks,), tf.string
+            observations = tf.TensorSpec((shape.blocks,), tf.string, self.observations)
+        else:
+            size = (shape.blocks, shape.block, *observation_spec.shape)
+            observations = tf.TensorSpec(size, observation_spec.dtype, self.observations)
         self.signature = {
-            self.observations: tf.TensorSpec(*observations, self.observations),
+            self.observations: observations,
             "scalars": tf.TensorSpec((shape.blocks, shape.block, len(SCALARS)), tf.float32, "scalars"),
             "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
         }
@@ -97,7 +101,7 @@ def pack_blocks(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
 
 
 def unpack_blocks(columns: Mapping[str, np.ndarray]) -> list[Block]:
-    """The inverse, from whole columns, in memory or in files; copies block by block."""
+    """Undoes `pack_blocks`, from whole columns, in memory or in files; copies block by block."""
     starts = columns.get("starts", ())
     if not len(starts):
         return []

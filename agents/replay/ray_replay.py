@@ -58,8 +58,9 @@ class RayTable(LocalReplay):
                 self._had[writer] = number
                 if report:
                     super().put_statistics(report)
-                columns = round_["stream"].tolist(), round_["priority"].tolist(), unpack_blocks(round_)
-                for stream, priority, block in zip(*columns, strict=True):
+                streams = round_["stream"].tolist()
+                priorities = round_["priority"].tolist()
+                for stream, priority, block in zip(streams, priorities, unpack_blocks(round_), strict=True):
                     empty: collections.deque[Block] = collections.deque(maxlen=self._layout.shape.blocks)
                     latest = self._streams.setdefault((writer, stream), empty)
                     latest.append(block)
@@ -69,7 +70,7 @@ class RayTable(LocalReplay):
             return self.count_waiting(writer)
 
     def count_waiting(self, writer: int) -> int:
-        """How many sequences of a writer are not in the table yet."""
+        """Counts the sequences of a writer that are not in the table yet."""
         with self._lock:
             return sum(owner == writer for owner, *_ in self._line)
 
@@ -197,7 +198,9 @@ class RayWriter(Writer):
     """Gathers the blocks of one environment; made by `RayClient.writer`."""
 
     def __init__(self, stream: int, layout: Layout, written: list[tuple[int, float, Block]]):
-        self._stream, self._layout, self._written = stream, layout, written
+        self._stream = stream
+        self._layout = layout
+        self._written = written
 
     def append(self, block: Rows, starts_sequence: bool, priority: float | None = None) -> None:
         stored = self._layout.block(block, starts_sequence)

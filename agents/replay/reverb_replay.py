@@ -91,7 +91,7 @@ class ReverbReplay(Replay):
             shutil.rmtree(writes_to, ignore_errors=True)
             writes_to.mkdir(parents=True)
             checkpointer = reverb.checkpointers.DefaultCheckpointer(
-                str(writes_to), fallback_checkpoint_path=saved and str(saved)
+                str(writes_to), fallback_checkpoint_path=str(saved) if saved else None
             )
         with readable(saved.parent) if saved else contextlib.nullcontext():
             server = reverb.Server(tables, port=self._settings.port, checkpointer=checkpointer)
@@ -263,7 +263,8 @@ class SequenceWriter(Writer):
     """Appends blocks and inserts sequences of them; made by `ReverbReplay.writer`."""
 
     def __init__(self, client: reverb.Client, layout: Layout):
-        self._layout, blocks = layout, layout.shape.blocks
+        self._layout = layout
+        blocks = layout.shape.blocks
         self._writer = client.trajectory_writer(num_keep_alive_refs=blocks)
         for column in layout.signature:
             length = 1 if column == "core_state" else _chunk_blocks(layout.shape)

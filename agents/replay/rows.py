@@ -88,7 +88,8 @@ class SequenceCutter:
 
     def _extend(self, rows: Rows) -> list[Piece]:
         """Takes rows of one episode; the last row may be its end."""
-        shape, step_type = self._shape, rows.step_type
+        shape = self._shape
+        step_type = rows.step_type
         begins = self._kept is None
         ends = step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():

@@ -48,7 +48,9 @@ class Member:
     """
 
     def __init__(self, ray: Any, name: str, start: Callable[[], Any]):
-        self._ray, self.name, self._start = ray, name, start
+        self._ray = ray
+        self.name = name
+        self._start = start
         self._starts, self.died_at = 0, -1
         self.process: Any = None
         self.renew()
@@ -56,7 +58,8 @@ class Member:
     def renew(self) -> None:
         """Replaces the present process by a new one."""
         self.kill()
-        self.process, self.task = self._start(), None
+        self.process = self._start()
+        self.task = None
         self.status: dict[str, Any] = {}
         self.error: Exception | None = None
         self._ask()
@@ -82,8 +85,8 @@ class Member:
         return True
 
     @property
-    def silent(self) -> float:
-        """Seconds since an answer is due."""
+    def seconds_unanswered(self) -> float:
+        """Seconds since the process was asked for its status, which it has not answered."""
         return time.monotonic() - self._asked_at
 
     def look(self) -> None:
@@ -94,7 +97,8 @@ class Member:
             self._ask()
 
     def _ask(self) -> None:
-        self._asked, self._asked_at = self.process.status.remote(), time.monotonic()
+        self._asked = self.process.status.remote()
+        self._asked_at = time.monotonic()
 
 
 class ClusterRun:
@@ -109,10 +113,14 @@ class ClusterRun:
     """
 
     def __init__(self, ray: Any, settings: Settings, root_dir: str, collectors: int, cluster: str | None):
-        self._ray, self._settings, self._training, self._root = ray, settings, settings.train, root_dir
+        self._ray = ray
+        self._settings = settings
+        self._training = settings.train
+        self._root = root_dir
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
-        self._progress, self._counting = Progress(self._training.updates), False
+        self._progress = Progress(self._training.updates)
+        self._counting = False
         self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
         # Of one machine; replicas do not reach another.
         most = max(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
@@ -129,7 +137,7 @@ class ClusterRun:
             # Four threads: `run`, and what the driver asks or tells meanwhile.
             actor = ray.remote(concurrency_groups={CALLS: _THREADS}, max_concurrency=4, num_cpus=1)(role)
             actor = actor.options(**{"scheduling_strategy": here} | resources)
-            return Member(ray, name, lambda: actor.remote(config, root_dir, roles.versions(), index))
+            return Member(ray, name, lambda: actor.remote(config, root_dir, roles.describe_versions(), index))
 
         server = [member("replay", roles.ReplayRole)] if backend == REVERB else []
         self._learner = member("learner", roles.LearnerRole, num_gpus=gpus)
@@ -200,7 +208,7 @@ class ClusterRun:
         for member in members:
             # A process that hangs in C++ answers no more: its last answer has aged by the time it has been silent.
             stepping = member.status.get("stepping", 0.0)
-            stuck = stepping + member.silent
+            stuck = stepping + member.seconds_unanswered
             if stepping and stuck > self._training.step_timeout:
                 self._count_fault(
                     f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, "
@@ -294,7 +302,7 @@ class ClusterRun:
         played = self._evaluator.status
         eval_return = played.get("eval_return")
         self._progress.update(updates, steps, eval_return=eval_return)
-        self._progress.done()
+        self._progress.finish()
         final = float("nan") if eval_return is None else eval_return
         self._progress.say(
             closing_words(

@@ -62,7 +62,8 @@ class EmbeddedRun:
     ):
         self._parts = contextlib.ExitStack()
         self._on_evaluation = on_evaluation
-        self._root, self._settings = os.fspath(root_dir), settings or Settings.from_gin()
+        self._root = os.fspath(root_dir)
+        self._settings = settings or Settings.from_gin()
         self._training = self._settings.train
         self._stopped_by: int | None = None
         with contextlib.ExitStack() as on_error:
@@ -169,7 +170,7 @@ class EmbeddedRun:
                     learner.save()
                 raise
             learner.save()
-        self._progress.done()
+        self._progress.finish()
         evaluations = self.evaluations
         self._progress.say(
             closing_words(

@@ -16,7 +16,8 @@ from agents.running.signals import raise_signal, stop_on_signal
 Job = TypeVar("Job")
 ANSWER = 60.0  # seconds in which Ray has to hand out what it says is there
 _POLL = 0.5  # seconds between two looks at all processes
-_PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
+_PRCTL = ctypes.CDLL(None).prctl
+_PR_SET_PDEATHSIG = 1  # as Linux numbers it
 
 
 def read_start_time(process: int | str) -> str:

@@ -46,7 +46,7 @@ def require_ray() -> None:
         raise UsageError("--collectors and --cluster need Ray. Install it with: pip install ray")
 
 
-def check(cluster: str | None) -> None:
+def check_cluster(cluster: str | None) -> None:
     """Raises UsageError as `opened` does for a cluster that is open to everybody or does not answer."""
     if cluster is None:
         return
@@ -78,7 +78,7 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
         version.
     """
     require_ray()
-    check(cluster)
+    check_cluster(cluster)
     settings = _SETTINGS if cluster else _SETTINGS | _ONE_MACHINE | _single_machine_variables()
     with set_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray

@@ -43,7 +43,7 @@ _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their 
 _POLL = 0.05  # seconds between two looks for weights or sequences
 
 
-def versions() -> str:
+def describe_versions() -> str:
     """Versions that have to be the same on all machines of a run, in words."""
     packages = (f"{package.__name__} {package.__version__}" for package in (rbs_tf, tf, np))
     return ", ".join([f"Python {platform.python_version()}", *packages])
@@ -55,7 +55,7 @@ class Role(abc.ABC):
     Args:
       config: gin's configuration of the run.
       root_dir: the run folder; all but collectors need its disk.
-      versions: of the driver, see `versions`.
+      versions: of the driver, see `describe_versions`.
       index: of a collector.
 
     Attributes:
@@ -78,7 +78,9 @@ class Role(abc.ABC):
         tf.random.set_seed(self.training.seed)  # for layers of users that draw from it
         self.opened = contextlib.ExitStack()
         self.replay: Any = None
-        self._root, self._versions, self._index = root_dir, versions, index
+        self._root = root_dir
+        self._versions = versions
+        self._index = index
         self._stopping = threading.Event()
         self._built = False
 
@@ -92,7 +94,7 @@ class Role(abc.ABC):
         Raises:
           UsageError: this machine's versions are not the driver's.
         """
-        if (here := versions()) != self._versions:
+        if (here := describe_versions()) != self._versions:
             raise UsageError(
                 f"{platform.node()} has {here}, and the driver {self._versions}. {SAME_VERSIONS}"
             )
@@ -176,7 +178,8 @@ class LearnerRole(Role):
         )
         self._acting_variables = agent.acting_variables
         self._doing = ""
-        self._waited, self._mark = 0.0, time.monotonic()
+        self._waited = 0.0
+        self._mark = time.monotonic()
         self._publish()
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
@@ -221,9 +224,9 @@ class LearnerRole(Role):
             "memory": self._memory,
         }
 
-    def write(self, *round_: Any) -> int:
-        """As the next two, a method of `RayTable` for its clients."""
-        return self.replay.write(*round_)
+    def write(self, writer: int, number: int, report: Any, round_: Any) -> int:
+        """Calls `RayTable.write` for a client; the next two do likewise."""
+        return self.replay.write(writer, number, report, round_)
 
     def count_waiting(self, writer: int) -> int:
         return self.replay.count_waiting(writer)
@@ -350,7 +353,8 @@ class EvaluatorRole(Acting):
             self._evaluate(self.training.final_eval_rounds, self.training.trial_episodes)
 
     def figures(self) -> dict[str, Any]:
-        evaluator, last_return = self._evaluations.evaluator, self._evaluations.last_return
+        evaluator = self._evaluations.evaluator
+        last_return = self._evaluations.last_return
         return {
             "stepping": evaluator.stepper.seconds,
             "eval_return": None if np.isnan(last_return) else last_return,

@@ -86,7 +86,7 @@ def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def root_mean_square(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Of values [T, B, H] where the mask [T, B] is not 0: float64 [H], no gradient."""
+    """The root mean square of values [T, B, H] where the mask [T, B] is not 0: float64 [H], no gradient."""
     _, mean, variance = tf.unstack(batch_moments(values, mask))
     return tf.sqrt(variance + tf.square(mean))
 

@@ -51,5 +51,5 @@ def named_scalings() -> dict[str, type[Scaling]]:
 
 
 def scaling_name(factory: Callable[[int], Scaling]) -> str:
-    """What gin and people call a scaling; of a class that a user derives its own name, not its base's."""
+    """The name of a scaling for gin and people. A class that a user derives has its own name, not its base's."""
     return vars(factory).get("known_as", getattr(factory, "__name__", "scaling"))

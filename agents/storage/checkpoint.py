@@ -126,7 +126,7 @@ def find_newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
     return None
 
 
-def check(root_dir: str | os.PathLike) -> None:
+def check_readable(root_dir: str | os.PathLike) -> None:
     """Reads counters and variables of a run's newest checkpoint: a start that is refused leaves the folder as it is.
 
     Raises:

@@ -37,7 +37,9 @@ from agents.errors import RunFolderError, local_path, writing
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
 
-CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
+CONFIG = "config.gin"
+OPERATIVE = "operative_config.gin"
+_COMMAND = "command.txt"
 NATIVE = "native.log"
 BEST = "best.npz"
 _FORMAT = "6"  # of what a run goes on with: replay, statistics, checkpoints
@@ -47,7 +49,8 @@ PROCESSES = "processes.txt"
 EXTRA = "extra.json"  # the last file of a checkpoint to be written
 REPLAY = "replay"  # a folder in a checkpoint, and in the run folder for what Reverb's server writes
 NEW = ".new"  # behind the name of what is being written
-_VERSIONS, _LOCK = "versions.txt", "lock"
+_VERSIONS = "versions.txt"
+_LOCK = "lock"
 # Of a first start that was killed before it had written the configuration.
 _BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + NEW, CONFIG + NEW}
 
@@ -88,7 +91,7 @@ class RunFolder:
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock()
-            write(self.path / _VERSIONS, versions())
+            write(self.path / _VERSIONS, list_versions())
             write(self.path / CONFIG, gin.config_str())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             with open(self.path / _COMMAND, "a") as lines:
@@ -196,7 +199,7 @@ def unread_note() -> str:
     return f"Set, but nothing in this run reads it: {unread}." if unread else ""
 
 
-def versions() -> str:
+def list_versions() -> str:
     """Returns one line per part: Python, the packages that results depend on, and this clone's commit."""
     lines = [f"format {_FORMAT}", f"python {platform.python_version()}", f"platform {platform.platform()}"]
     for package in PACKAGES:

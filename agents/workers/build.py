@@ -76,7 +76,8 @@ def build_eval_environment(
     training = settings.train
     name = "repeat_action_probability"
     seed = settings.seeds.evaluation_seed(0) if seed is None else seed
-    sticky, random_steps = training.eval_repeat_action_probability, training.eval_random_steps
+    sticky = training.eval_repeat_action_probability
+    random_steps = training.eval_random_steps
     if random_steps is None and training.env in MINATAR_GAMES:
         random_steps = _RANDOM_STEPS
     options = {"random_steps": random_steps or 0} | options
@@ -188,7 +189,9 @@ def choose_backend(settings: Settings, root_dir: str | os.PathLike, distributed:
     return resolve_backend(settings.replay.backend, newest_replay(root_dir), distributed)
 
 
-def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
+def check_settings(
+    settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False
+) -> None:
     """Builds what processes of a run will: one copy of its environments, and the agent in a graph, without memory.
 
     Args:
@@ -304,7 +307,7 @@ def build_collector(
     replay: Replay,
     name: str = "collector",
 ) -> Collector:
-    """What plays in the environment with exploration, and feeds the replay."""
+    """The collector that plays in the environment with exploration and feeds the replay."""
     return Collector(
         environment,
         agent.collect_policy,

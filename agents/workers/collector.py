@@ -99,7 +99,8 @@ class Collector:
             writer.close()
 
     def _collect(self, num_steps: int) -> Rows:
-        rows, time_step = self._rows, self._time_step
+        rows = self._rows
+        time_step = self._time_step
         if time_step is None:
             time_step = self.stepper.step(self._rounds_steps)
         for index in range(num_steps):

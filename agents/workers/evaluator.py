@@ -79,11 +79,14 @@ class Evaluator:
         scaling: Scaling,
         max_steps: int = LONGEST_EPISODE,
     ):
-        self._environment, self._policy, self._max_steps = environment, policy, max_steps
+        self._environment = environment
+        self._policy = policy
+        self._max_steps = max_steps
         self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.act_by_heads, autograph=False)
         self.stepper = Stepper(environment, "evaluation")
-        self.steps, self.playing = 0, ""
+        self.steps = 0
+        self.playing = ""
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -166,7 +169,7 @@ class Evaluator:
 
 
 def describe_returns(returns: np.ndarray, lengths: np.ndarray) -> str:
-    """How many episodes these are, and how many of them differ: with fixed starts a greedy game may repeat itself."""
+    """Counts episodes, and those that differ: a greedy game with fixed starts may repeat itself."""
     different = len(set(zip(returns.tolist(), lengths.tolist(), strict=True)))
     return f"{len(returns)} episodes" + ("" if different == len(returns) else f", {different} different")
 
@@ -270,7 +273,7 @@ class Evaluations:
                 tf.summary.scalar(f"{VALUE_ERROR}/{name}", error)
             if known.any():
                 tf.summary.scalar(f"{VALUE_ERROR}/mean", np.mean(evaluation.value_errors[known]))
-            figure = loss_scales and summaries.loss_scales_figure(names, loss_scales)
+            figure = summaries.loss_scales_figure(names, loss_scales) if loss_scales else None
             if figure is not None:
                 tf.summary.image(summaries.FIGURE, figure[None])
         self._writer.flush()

@@ -62,7 +62,9 @@ class Learner:
         checkpointer: Checkpointer | None = None,
     ):
         replicas = agent.strategy.num_replicas_in_sync
-        self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
+        self._agent = agent
+        self._replay = replay
+        self._checkpointer = checkpointer
         self._summary_interval = summary_interval
         self._events = pathlib.Path(root_dir, tags.TRAIN)
         self.batch_size = batch_size
@@ -145,7 +147,8 @@ class Learner:
         strategy = self._agent.strategy
         sequence, draw = next(self._batches)
         loss, info = self._train(sequence)
-        keys, priorities = map(strategy.experimental_local_results, (draw.key, info.extra.priorities))
+        keys = strategy.experimental_local_results(draw.key)
+        priorities = strategy.experimental_local_results(info.extra.priorities)
         for key, new in zip(keys, priorities, strict=True):
             # No draw could use a NaN, whose cause is named below, by the loss.
             self._replay.update_priorities(key, tf.where(tf.math.is_finite(new), new, 0.0))
@@ -221,9 +224,10 @@ class Learner:
         # Episodes choose the next heads, and are written into the table and TensorBoard.
         self._agent.update_bandit(heads.astype(int), returns)
         names = [self._agent.heads.names[int(head)] for head in heads]
-        columns = epsilons.tolist(), returns.tolist(), lengths.astype(int), rewards.astype(int)
-        steps = [self.environment_steps] * len(episodes)
-        self._episodes.append(zip(steps, names, *columns, strict=True))
+        played = zip(
+            names, epsilons.tolist(), returns.tolist(), lengths.astype(int), rewards.astype(int), strict=True
+        )
+        self._episodes.append((self.environment_steps, *episode) for episode in played)
         if self._summary_interval:
             with self._events_written():
                 tf.summary.scalar(tags.RETURN, np.mean(returns))

@@ -27,11 +27,11 @@ class Reports:
         self._so_far = np.zeros((num_envs, len(_SO_FAR)))
 
     def report(self, rows: Rows) -> StatisticsReport:
-        """What the next rows [K, N] add to the statistics, and the episodes that have ended in them."""
+        """Takes in the next rows [K, N]; returns what they add to the statistics and the episodes that they end."""
         arrived = rows.step_type != StepType.FIRST
         ended = rows.step_type == StepType.LAST
-        for row in zip(rows.reward, rows.discount, arrived, ended, strict=True):
-            self._statistics.step(*row)
+        for reward, discount, counts, over in zip(rows.reward, rows.discount, arrived, ended, strict=True):
+            self._statistics.step(reward, discount, counts, over)
         episodes = []
         for index, so_far in enumerate(self._so_far):
             for own in np.split(np.arange(len(arrived)), np.flatnonzero(ended[:, index]) + 1):
@@ -39,8 +39,9 @@ class Reports:
                 rewards = rows.reward[own, index]
                 so_far += rewards.sum(dtype=np.float64), len(own), np.count_nonzero(rewards)
                 if ended[own, index].any():
-                    acted = int(rows.head[own[-1], index]), float(rows.epsilon[own[-1], index])
-                    episodes.append(Episode(float(so_far[0]), int(so_far[1]), *acted, int(so_far[2])))
+                    head = int(rows.head[own[-1], index])
+                    epsilon = float(rows.epsilon[own[-1], index])
+                    episodes.append(Episode(float(so_far[0]), int(so_far[1]), head, epsilon, int(so_far[2])))
                     so_far[:] = 0.0
         of_episodes = np.array(episodes, np.float64).reshape(-1, len(Episode._fields))
         return {"moments": self._statistics.take().to_array(), "episodes": of_episodes}

@@ -46,7 +46,8 @@ class Frames(gymnasium.vector.VectorWrapper):
         # One seed per environment is a list for Gymnasium's own vector environments, an array for ALE's.
         frames: np.ndarray
         frames, info = self.env.reset(seed=None if seed is None else np.asarray(seed), options=options)
-        self._lives, self._new_life = np.array(info["lives"]), np.ones(self.num_envs, bool)
+        self._lives = np.array(info["lives"])
+        self._new_life = np.ones(self.num_envs, bool)
         self._ended = np.zeros(self.num_envs, bool)
         return self._stack_image(frames), info
 
@@ -59,7 +60,8 @@ class Frames(gymnasium.vector.VectorWrapper):
         lives = np.array(info["lives"])
         self.life_lost = (lives < self._lives) & ~self._ended
         self._new_life = self.life_lost | self._ended  # a step behind an end is the first of a new episode
-        self._lives, self._ended = lives, terminated | truncated
+        self._lives = lives
+        self._ended = terminated | truncated
         return self._stack_image(frames), rewards, terminated, truncated, info
 
     def _stack_image(self, frames: np.ndarray) -> np.ndarray:

@@ -63,14 +63,13 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         ]
         self._ended = np.zeros(self._num_envs, bool)
 
-        self._first_action, self._discrete = 0, isinstance(actions, gymnasium.spaces.Discrete)
+        self._discrete = isinstance(actions, gymnasium.spaces.Discrete)
         if isinstance(actions, gymnasium.spaces.Discrete):
             self._first_action = actions.start.item()
             self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, actions.n.item() - 1, "action")
         else:
-            limits = (_shrink_bound(actions.low), _shrink_bound(actions.high))
-            self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
-        self._observation_spec = _map_parts(_make_spec, pixels)
+            self._action_spec = _make_spec(actions, "action")
+        self._observation_spec = _map_parts(lambda part: _make_spec(part, "observation"), pixels)
 
     @property
     def batched(self) -> bool:
@@ -200,10 +199,11 @@ def _map_parts(function: Callable, observation: Any) -> Any:
     return function(observation)
 
 
-def _make_spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
+def _make_spec(space: gymnasium.spaces.Box, name: str) -> array_spec.BoundedArraySpec:
     dtype = np.uint8 if space.dtype == bool else space.dtype
-    limits = _shrink_bound(space.low), _shrink_bound(space.high)
-    return array_spec.BoundedArraySpec(space.shape, dtype, *limits, "observation")
+    low = _shrink_bound(space.low)
+    high = _shrink_bound(space.high)
+    return array_spec.BoundedArraySpec(space.shape, dtype, low, high, name)
 
 
 def _convert_bool(observation: np.ndarray) -> np.ndarray:

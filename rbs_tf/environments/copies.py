@@ -56,17 +56,19 @@ class Copies(gymnasium.vector.VectorEnv):
     def _take_over_spaces(self) -> None:
         first = self.envs[0]
         batch = gymnasium.vector.utils.batch_space
-        seen, acts = first.observation_space, first.action_space
+        observation_space = first.observation_space
+        action_space = first.action_space
         for index, env in enumerate(self.envs):
-            if (env.observation_space, env.action_space) != (seen, acts):
+            if (env.observation_space, env.action_space) != (observation_space, action_space):
                 other = f"{describe_space(env.observation_space)} and {describe_space(env.action_space)}"
                 raise Unsuitable(
                     "copies must have the same spaces of observations and actions: copy 1 has "
-                    f"{describe_space(seen)} and {describe_space(acts)}, copy {index + 1} {other}"
+                    f"{describe_space(observation_space)} and {describe_space(action_space)}, copy {index + 1} {other}"
                 )
         self.metadata = dict(first.metadata, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
-        self.single_observation_space, self.single_action_space = seen, acts
-        self.observation_space, self.action_space = batch(seen, self.num_envs), batch(acts, self.num_envs)
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch(observation_space, self.num_envs)
+        self.action_space = batch(action_space, self.num_envs)
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
@@ -94,10 +96,8 @@ class Copies(gymnasium.vector.VectorEnv):
                 else:
                     observation, reward, ended, cut, _ = env.step(action)
                     rewards[index] = _read_number("the reward", reward)
-                    terminated[index], truncated[index] = (
-                        _read_flag("terminated", ended),
-                        _read_flag("truncated", cut),
-                    )
+                    terminated[index] = _read_flag("terminated", ended)
+                    truncated[index] = _read_flag("truncated", cut)
                 _store_observation(observations, index, observation)
             except (Exception, SystemExit) as error:
                 raise self._make_fault(index, error) from error

@@ -184,7 +184,7 @@ def check_name(name: str) -> None:
 def _gymnasium(
     env_id: str, max_episode_steps: int | None, arguments: Mapping[str, Any]
 ) -> Callable[[], gymnasium.Env]:
-    """What makes one of Gymnasium's environments."""
+    """Returns a function that makes one of Gymnasium's environments."""
     if arguments:
         _check_arguments(env_id, arguments)
     # The checker costs as much as a small environment's step.

@@ -25,7 +25,8 @@ class RandomStart(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, most: int):
         super().__init__(env)
-        self._most, self._random = most, np.random.default_rng()
+        self._most = most
+        self._random = np.random.default_rng()
         self._actions = copy.deepcopy(env.action_space)  # whose own generator may be the environment's
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
@@ -74,9 +75,11 @@ class PartsObservation(gymnasium.ObservationWrapper):
             convert: Callable[[Any], Any] = np.asarray
             boxes[name] = part
             if not isinstance(part, spaces.Box):
-                boxes[name], convert = _flat_space(part), functools.partial(_flatten, part)
+                boxes[name] = _flat_space(part)
+                convert = functools.partial(_flatten, part)
             elif turned := _channels_last(part):
-                boxes[name], convert = turned, _CHANNELS_LAST
+                boxes[name] = turned
+                convert = _CHANNELS_LAST
             self._parts[name] = path, convert
         self.observation_space = spaces.Dict(boxes)
 
@@ -107,7 +110,7 @@ def _check_states(space: spaces.Space, value: Any) -> None:
 
 
 def find_part(observation: Any, name: str) -> Any:
-    """What stands in an observation under a name."""
+    """The part of an observation that has this name."""
     if not isinstance(observation, Mapping) or name not in observation:
         raise ValueError(
             f"an observation is {describe(observation, typed=True)}: expected a dictionary with {name!r}"

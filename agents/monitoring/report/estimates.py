@@ -30,7 +30,9 @@ def final_mean(places: np.ndarray, values: np.ndarray, end: float) -> float:
     """Mean of the values in the last fifth before `end`, else the last value before it, else NaN."""
     last = values[(places > 0.8 * end) & (places <= end)]
     before = values[places <= end]
-    return float(last.mean() if len(last) else before[-1] if len(before) else np.nan)
+    if len(last):
+        return float(last.mean())
+    return float(before[-1]) if len(before) else np.nan
 
 
 def aggregates(samples: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ table { border-collapse: collapse; font-size: 0.9rem; display: block; overflow: 
 th, td { padding: 0.2rem 0.6rem; border: 0 solid #ccc; border-bottom-width: 1px; text-align: left }"""
 
 
-def write(
+def render(
     groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]]
 ) -> str:
     """The page as text, of what `tables.compute_tables` has made."""

@@ -77,9 +77,13 @@ def read_run(folder: Path) -> Run:
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     updates = int(max([run_folder.newest_step(folder), *logged]))
     steps = int(train[STEPS][-1, 1]) if STEPS in train else None
-    planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
-    goals = ((updates, planned), (steps or 0, limit))
-    finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
+    planned = configured.get("train.updates")
+    limit = configured.get("train.environment_steps")
+    made_updates = planned is not None and updates >= planned
+    made_steps = limit is not None and (steps or 0) >= limit
+    state = "finished" if made_updates or made_steps else "stopped"
+    if run_folder.is_locked(folder):
+        state = "running"
     return Run(
         folder=folder,
         settings=configured,
@@ -88,7 +92,7 @@ def read_run(folder: Path) -> Run:
         planned=planned,
         updates=updates,
         steps=steps,
-        state="running" if run_folder.is_locked(folder) else "finished" if finished else "stopped",
+        state=state,
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,

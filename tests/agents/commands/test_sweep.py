@@ -15,7 +15,7 @@ from agents.commands.train import check_commands, configure, main, parse_flags
 from agents.errors import UsageError
 from agents.options import CONFIGS, TrainOptions
 from agents.running import processes
-from agents.storage.run_folder import REPOSITORY, is_finished, versions
+from agents.storage.run_folder import REPOSITORY, is_finished, list_versions
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
 # signal, on which 8 hangs.
@@ -134,7 +134,7 @@ def test_a_folder_of_another_configuration_is_refused_before_the_first_run(start
     (folder / "config.gin").write_text("train.seed = 5\n")
     with pytest.raises(UsageError, match="written by another version"):
         started("seed = [0, 1]")
-    (folder / "versions.txt").write_text(versions())
+    (folder / "versions.txt").write_text(list_versions())
     with pytest.raises(UsageError, match="belongs to a run with another configuration"):
         started("seed = [0, 1]")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["quickstart-seed1"]

@@ -46,7 +46,7 @@ def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end
     for second in range(1, 26):
         clock.now += 1
         progress.update(updates=second, steps=32 * second)
-    progress.done()
+    progress.finish()
     assert [line.split("  ")[1] for line in progress._stream.getvalue().splitlines()] == [
         f"updates {done}/100, 1/s" for done in (10, 20, 25)
     ]
@@ -60,7 +60,7 @@ def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps(monkeypatch,
     for updates in (1, 2, 3):
         clock.now += 0.5
         progress.update(updates, steps=updates)
-    progress.done()
+    progress.finish()
     drawn = stream.getvalue()
     assert drawn.endswith("\n") and drawn.count("\n") == 1
     lines = [line.rstrip("\n").removesuffix("\x1b[K") for line in drawn.split("\r")[1:]]

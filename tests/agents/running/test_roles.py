@@ -44,7 +44,7 @@ class Cast:
             self.address = Calls(None)
 
     def open(self, kind):
-        role = kind(f"Replay.backend = '{self._backend}'", str(self.root), roles.versions())
+        role = kind(f"Replay.backend = '{self._backend}'", str(self.root), roles.describe_versions())
         self._opened.enter_context(role.opened)
         role.build(self.address, start=0)
         self._opened.callback(role.stop)

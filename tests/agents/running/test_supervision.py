@@ -77,7 +77,7 @@ def test_a_run_to_its_end(train, tmp_path, backend):
     address = "127.0.0.1:8001" if server else learner
     assert [process.address for process in (evaluator, one, two)] == [address] * 3
     assert not server or (server[0].address, learner.address) == ("127.0.0.1", address)
-    assert {process.args[1:3] for process in ray.processes} == {(str(tmp_path), roles.versions())}
+    assert {process.args[1:3] for process in ray.processes} == {(str(tmp_path), roles.describe_versions())}
     assert [process.args[3] for process in (learner, evaluator, one, two)] == [0, 0, 0, 1]
     # All that writes into the folder stays with the driver if it can.
     places = [process.options["scheduling_strategy"] for process in ray.processes]

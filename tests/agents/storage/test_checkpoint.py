@@ -110,7 +110,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused_until_it_is_removed(tmp_pat
     for then in ("goes on from checkpoint 2", "starts from the beginning"):
         words = rf"^The checkpoint {newest} cannot be read \(.*\)\. Remove that folder, then .* {then}; or .*--anew"
         left = saved(tmp_path)
-        for read in (Run(tmp_path).checkpointer.restore, lambda: checkpoint.check(tmp_path)):
+        for read in (Run(tmp_path).checkpointer.restore, lambda: checkpoint.check_readable(tmp_path)):
             with pytest.raises(RunFolderError, match=words):
                 read()
         assert saved(tmp_path) == left

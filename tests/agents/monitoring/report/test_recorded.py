@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.monitoring.report import recorded
-from agents.monitoring.report.recorded import Reference, find_differing, labels, method, parse
+from agents.monitoring.report.recorded import Reference, describe_method, find_differing, label_methods, parse
 from tests.agents.monitoring.report.written import OPERATIVE
 
 
@@ -37,21 +37,21 @@ def of(scaling, **others):
 
 def test_seed_environment_and_length_make_no_group():
     one = parse("train.seed = 1\ntrain.env = 'pong'\ntrain.updates = 5\na.b = 1\ntrain.environment_steps = 7")
-    assert method(one) == {"a.b": "1"}
+    assert describe_method(one) == {"a.b": "1"}
 
 
 def test_a_group_is_named_after_what_tells_it_apart():
-    assert labels([of("none")]) == ["none"]
-    assert labels([of("none", a__rate=1), of("return_based", a__rate=2)]) == ["none", "return_based"]
-    assert labels([of("none", a__rate=1), of("none", a__rate=2)]) == ["rate 1", "rate 2"]
+    assert label_methods([of("none")]) == ["none"]
+    assert label_methods([of("none", a__rate=1), of("return_based", a__rate=2)]) == ["none", "return_based"]
+    assert label_methods([of("none", a__rate=1), of("none", a__rate=2)]) == ["rate 1", "rate 2"]
     four = [of(name, a__rate=rate) for name in ("none", "clip") for rate in (1, 2)]
-    assert labels(four) == ["none, rate 1", "none, rate 2", "clip, rate 1", "clip, rate 2"]
+    assert label_methods(four) == ["none, rate 1", "none, rate 2", "clip, rate 1", "clip, rate 2"]
     # A parameter that only one of the scalings has.
     three = [of("none"), of("return_based", r__n_step=False), of("return_based", r__n_step=True)]
-    assert labels(three) == ["none", "return_based, n_step False", "return_based, n_step True"]
+    assert label_methods(three) == ["none", "return_based, n_step False", "return_based, n_step True"]
     ten, one = tuple((0.1 * i, True) for i in range(10)), ((0.997, False),)
     of_heads = [of("none", Heads__pairs=ten), of("none", Heads__pairs=one)]
-    assert labels(of_heads) == ["10 heads", "1 head ((0.997, False),)"]
+    assert label_methods(of_heads) == ["10 heads", "1 head ((0.997, False),)"]
 
 
 def test_settings_differ_or_belong_to_a_part_that_some_lack():
@@ -62,4 +62,4 @@ def test_settings_differ_or_belong_to_a_part_that_some_lack():
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("123")), min_size=2, max_size=8))
 def test_different_groups_have_different_names(groups):
     distinct = [dict(items) for items in {tuple(sorted(group.items())) for group in groups}]
-    assert len(set(labels(distinct))) == len(distinct)
+    assert len(set(label_methods(distinct))) == len(distinct)
