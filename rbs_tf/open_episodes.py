@@ -106,7 +106,7 @@ class OpenEpisodes(tf.Module):
         divisor = tf.maximum(count, 1.0)
         mean_square = tf.maximum(squares, 0.0) / divisor
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        return ReturnMoments(*steps, count, total / divisor, mean_square)
+        return ReturnMoments(*[*steps, count, total / divisor, mean_square])
 
 
 def resize_for(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
