@@ -135,8 +135,7 @@ def borrowed() -> Iterator[None]:
             "Another thread of this process is training, and gin has one configuration per process. Train and load "
             "agents before it or after it (Optuna: n_jobs=1), or in other processes."
         )
-    before = gin.config_str()
-    locked = gin.config_is_locked()
+    before, locked = gin.config_str(), gin.config_is_locked()
     gin.clear_config()
     try:
         yield

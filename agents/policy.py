@@ -77,8 +77,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         self._generator = tf.random.Generator.from_seed(seed)
         # A generator is no module: saved policies would miss its variable.
         self._random_state = self._generator.state
-        scalar_int = tf.TensorSpec((), tf.int32)
-        scalar_float = tf.TensorSpec((), tf.float32)
+        scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
         info_spec = PolicyInfo(

@@ -62,12 +62,13 @@ class DuelingHeads(tf.keras.layers.Layer):
             )
 
         heads = self.num_heads
-        hidden = self.hidden
         outputs = self.outputs_per_action
         zero = outputs > 1
-        self.W1, self.b1 = add_layer("1", 2 * heads, input_shape[-1], hidden, self._seeds[0])
-        self.Wv, self.bv = add_layer("v", heads, hidden, outputs, self._seeds[1], zero)
-        self.Wa, self.ba = add_layer("a", heads, hidden, self.num_actions * outputs, self._seeds[2], zero)
+        self.W1, self.b1 = add_layer("1", 2 * heads, input_shape[-1], self.hidden, self._seeds[0])
+        self.Wv, self.bv = add_layer("v", heads, self.hidden, outputs, self._seeds[1], zero)
+        self.Wa, self.ba = add_layer(
+            "a", heads, self.hidden, self.num_actions * outputs, self._seeds[2], zero
+        )
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -101,9 +102,7 @@ class DuelingHeads(tf.keras.layers.Layer):
 
 def _last_layer(streams: list[tf.Tensor], weights: tf.Variable, biases: tf.Variable) -> tf.Tensor:
     """H streams [N, hidden] -> [N, H, outputs]."""
-    products = [
-        tf.matmul(stream, matrix) for stream, matrix in zip(streams, tf.unstack(weights), strict=True)
-    ]
+    products = [tf.matmul(x, matrix) for x, matrix in zip(streams, tf.unstack(weights), strict=True)]
     return tf.stack(products, axis=1) + biases
 
 

@@ -16,5 +16,4 @@ PROBABILITY = "bandit/probability"
 SIGMA = "scaling/sigma"
 RATIO = "replay/ratio"
 DEAD, SPREAD = "torso/dead_units", "torso/feature_spread"  # the first is followed by "/" and the layer's name
-UPDATE_RATE = "speed/updates_per_second"
-STEP_RATE = "speed/environment_steps_per_second"
+UPDATE_RATE, STEP_RATE = "speed/updates_per_second", "speed/environment_steps_per_second"

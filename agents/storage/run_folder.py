@@ -49,8 +49,7 @@ PROCESSES = "processes.txt"
 EXTRA = "extra.json"  # the last file of a checkpoint to be written
 REPLAY = "replay"  # a folder in a checkpoint, and in the run folder for what Reverb's server writes
 NEW = ".new"  # behind the name of what is being written
-_VERSIONS = "versions.txt"
-_LOCK = "lock"
+_VERSIONS, _LOCK = "versions.txt", "lock"
 # Of a first start that was killed before it had written the configuration.
 _BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + NEW, CONFIG + NEW}
 

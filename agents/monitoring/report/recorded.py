@@ -86,9 +86,7 @@ def label_methods(methods: Sequence[Mapping[str, str]]) -> list[str]:
         if kinds > apart:
             chosen = [*chosen, name]
             apart = kinds
-    parts = (
-        [_format_value(name, settings[name]) for name in chosen if name in settings] for settings in methods
-    )
+    parts = ([_format_value(name, method[name]) for name in chosen if name in method] for method in methods)
     return [", ".join(words) or "the rest" for words in parts]
 
 
