@@ -114,8 +114,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 )
         time_step_spec, action_spec = map(tensor_spec.from_spec, (time_step_spec, action_spec))
         self.strategy = strategy or tf.distribute.get_strategy()
-        if heads is None:
-            heads = Heads()
+        heads = Heads() if heads is None else heads
         self.heads = heads if isinstance(heads, Heads) else Heads(heads)
         self.shape = SequenceShape() if shape is None else shape
 
