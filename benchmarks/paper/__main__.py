@@ -20,8 +20,9 @@ from typing import Any
 
 from benchmarks import atari57
 from benchmarks.paper import draw, readings, tables, verdicts
-from benchmarks.paper.claims import FIGURES, HEADS_57, LEARNING, ONE_HEAD_57, SCALED_57, Figure, Runs
+from benchmarks.paper.claims import FIGURES, HEADS_57, LEARNING, RIVALS, Figure, Runs
 from benchmarks.performance import ROOT, put_between
+from rbs_tf.scores import GAMES
 
 PAGE, PICTURES = ROOT / "docs/paper.md", ROOT / "docs/paper"
 BEGIN, END = "<!-- figures: written by make paper -->", "<!-- end of figures -->"
@@ -82,6 +83,9 @@ def section(entry: Figure, data: tables.Tables) -> str:
         parts += [f"![{entry.title}](paper/figure_{entry.name}.png)", f"**{found}:** {why}"]
     parts += [f"*Ours differs:* {entry.differs}"] if entry.differs else []
     parts = [textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False) for part in parts]
+    if entry.name in RIVALS and count == asked:
+        (of,) = _rows(entry.runs, data)
+        parts += ["\n".join(verdicts.rivals(of, *pair)) for pair in RIVALS[entry.name].items()]
     if entry.name == "4" and count == asked:
         (of,) = _rows(entry.runs, data)
         reading = "\n".join(verdicts.first_reading(of))
@@ -131,9 +135,10 @@ def save(drawing: Any, path: Path) -> None:
 
 
 def _complete(data: tables.Tables) -> tables.Tables:
-    """The rows of the stages that are complete, first seed."""
-    stages = [runs for runs in (HEADS_57, SCALED_57, ONE_HEAD_57) if len(set(runs.progress(data))) == 1]
-    return data.where([name for runs in stages for name in runs.variants], (tables.FIRST,))
+    """The rows of the variants that all 57 games have been run with, first seed."""
+    first = data.runs[data.runs.seed == tables.FIRST]
+    names = [name for name in draw.LOOKS if (first.variant == name).sum() == len(GAMES)]
+    return data.where(names, (tables.FIRST,))
 
 
 def drafts(data: tables.Tables, names: Sequence[str], folder: Path) -> None:

@@ -35,10 +35,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "one_head_none": ("one head, none", "tab:red", "-"),
     "return_out": ("ten heads, return_out", "tab:blue", "-."),
     "pop_art": ("ten heads, pop_art", "tab:purple", "-."),
-    "pop_art_first": ("ten heads, pop_art_first", "tab:pink", "-."),
     "one_head_clip": ("one head, clip", "tab:cyan", "-"),
-    "one_head_pop_art": ("one head, pop_art", "tab:purple", "-"),
-    "one_head_signed_hyperbolic": ("one head, signed_hyperbolic", "tab:olive", "-"),
     "one_head_return_value_bias": ("one head, return + bias", "tab:olive", "--"),
     YOURS: ("yours", "black", "-"),
 }

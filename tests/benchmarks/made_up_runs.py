@@ -11,7 +11,7 @@ from benchmarks.paper.tables import TEN
 from rbs_tf.scores import GAMES, HUMAN, RANDOM
 
 # Deviations of an episode's score by which a variant is above its game's.
-EFFECT = {"return": 0.6, "pop_art": 0.3, "return_out": 0.7, "pop_art_first": 0.35, "one_head_clip": 0.8}
+EFFECT = {"return": 0.6, "pop_art": 0.3, "return_out": 0.7, "one_head_clip": 0.8}
 MUTE = "pitfall"  # all returns of its last evaluation are alike, so that no error is relative to them
 SCALED = ("return", "pop_art", "bias")
 

@@ -8,7 +8,7 @@ from rliable import metrics
 
 from benchmarks import atari57
 from benchmarks.paper import __main__ as paper
-from benchmarks.paper import claims, readings, tables, verdicts
+from benchmarks.paper import claims, draw, readings, tables, verdicts
 from benchmarks.paper.__main__ import section
 from benchmarks.performance import ROOT
 from tests.benchmarks import made_up_runs
@@ -21,7 +21,7 @@ def complete(tmp_path_factory):
     """The tables of all stages."""
     folder = tmp_path_factory.mktemp("tables")
     made_up_runs.write(folder, claims.HEADS)
-    made_up_runs.write(folder, (*claims.SCALED_HEADS, *claims.OTHER_ONES))
+    made_up_runs.write(folder, ("pop_art", "return_out", "one_head_clip"))
     for runs in (claims.SKIING, claims.ASTERIX):
         made_up_runs.write(folder, runs.variants, runs.games, runs.seeds)
     return tables.read(folder)
@@ -75,7 +75,24 @@ def test_while_a_run_is_missing_nothing_is_drawn_or_said(tmp_path, drawn):
 def test_words_follow_the_truth(complete):
     said = {name: word(section(entry, complete)) for name, entry in FIGURES.items() if entry.runs}
     assert said.pop("7") == said.pop("8") == verdicts.NOT, "made alike"
+    assert said.pop("11") == said.pop("12") == verdicts.OPEN, "arms of theirs are not run"
     assert set(said.values()) == {verdicts.SEEN}
+
+
+def test_rivals_get_their_intervals(complete):
+    """Made up: clipped rewards are 0.8 deviations above none and 0.2 above ten heads `return`, seed 571."""
+    for theirs, truth in (("return", 0.2), ("one_head_none", 0.8)):
+        both = complete.where(["one_head_clip", theirs], [571])
+        (line,) = (
+            line
+            for line in verdicts.rivals(both, "one_head_clip", [theirs])
+            if "all 57" in line and draw.LOOKS[theirs][0] in line
+        )
+        mean, low, high = map(float, re.findall(r"-?\d+\.\d+", line))
+        assert low < mean < high and mean == pytest.approx(truth, abs=0.1)
+    text = section(FIGURES["12"], complete)
+    assert line in text and text.count("| 41 games not seen before |") == 3
+    assert section(FIGURES["11"], complete).count("| ten heads, none | all 57 |") == 2
 
 
 def test_what_goes_against_the_paper_is_said(tmp_path):
