@@ -69,7 +69,7 @@ PILOTS = [
     "name_this_game",
 ]
 SETS = {
-    "41 games not seen before": [game for game in GAMES if game not in SEEN],
+    "41 games not looked at before": [game for game in GAMES if game not in SEEN],
     "33 of them that no pilot used": [game for game in GAMES if game not in (*SEEN, *PILOTS)],
     "all 57": list(GAMES),
 }
@@ -320,10 +320,10 @@ def above(values: np.ndarray) -> tuple[float, int, float, float]:
 
 
 CONTRASTS = (
-    ("return", "none", "ten heads, scaled less not scaled"),
-    ("one_head_return", "one_head_none", "one head, scaled less not scaled"),
-    ("return", "one_head_return", "scaled, ten heads less one"),
-    ("none", "one_head_none", "not scaled, ten heads less one"),
+    ("return", "none", "ten heads, scaled minus unscaled"),
+    ("one_head_return", "one_head_none", "one head, scaled minus unscaled"),
+    ("return", "one_head_return", "scaled, ten heads minus one"),
+    ("none", "one_head_none", "unscaled, ten heads minus one"),
 )
 
 

@@ -18,12 +18,12 @@ from studies.episodes import Episode, Stream
 #: The lines in the paper's order; the first is exact, the last is sigma^2.
 LINES = (
     "V[delta]",
-    "Vdec1: three independent terms",
-    "Vdec2: gamma independent of V",
-    "VtoG: returns for values",
+    "three independent terms",
+    "gamma independent of V",
+    "returns for values",
     "gaps of G from R and G",
     "factors in [1, 3] dropped",
-    "Vfinal: sigma^2",
+    "sigma^2",
 )
 DRAWS = 16  # value functions to average over
 

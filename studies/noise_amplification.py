@@ -131,9 +131,13 @@ def draw(runs: Mapping[str, Run]) -> Figure:
     """Errors above, the scales that they were divided by below."""
     sheet, ((upper,), (lower,)) = figure.new_figure(2, 1, panel=(9.0, 2.9), sharex=True)
     looks = {
-        "window": (figure.COLOURS["false friend"], 1.5, f"error size, window of {WINDOW}"),
-        "vanilla": (figure.COLOURS["unscaled"], 4.0, "nothing"),
-        "return": (figure.COLOURS["scaled"], 1.5, "return-based scale"),
+        "window": (
+            figure.COLOURS["false friend"],
+            1.5,
+            f"errors divided by their size in a window of {WINDOW}",
+        ),
+        "vanilla": (figure.COLOURS["unscaled"], 4.0, "not divided"),
+        "return": (figure.COLOURS["scaled"], 1.5, "divided by the return-based scale"),
     }
     for name, (colour, width, label) in looks.items():
         run, look = runs[name], {"color": colour, "lw": width, "label": label}
@@ -142,7 +146,7 @@ def draw(runs: Mapping[str, Run]) -> Figure:
     bound = {
         "color": figure.COLOURS["reference"],
         "ls": "--",
-        "label": f"SGD is unstable below {SIGMA_BOUND:.3f}",
+        "label": f"below {SIGMA_BOUND:.3f} SGD is unstable",
     }
     lower.axhline(SIGMA_BOUND, **bound)
     upper.set_ylim(1e-6, 10.0)
@@ -152,7 +156,7 @@ def draw(runs: Mapping[str, Run]) -> Figure:
     for axis in (upper, lower):
         axis.set_yscale("log")
     handles, labels = lower.get_legend_handles_labels()
-    sheet.legend(handles, labels, title="Errors divided by", loc="outside upper center", ncols=3)
+    sheet.legend(handles, labels, loc="outside upper center", ncols=2)
     return sheet
 
 

@@ -28,16 +28,18 @@ PAGE, PICTURES = ROOT / "docs/paper.md", ROOT / "docs/paper"
 BEGIN, END = "<!-- figures: written by make paper -->", "<!-- end of figures -->"
 OPENING = "<!-- opening: written by make paper -->", "<!-- end of opening -->"
 FOUND = {
-    verdicts.SEEN: "Over 57 Atari games ten heads earn more with scaling than without",
-    verdicts.OPPOSITE: "Over 57 Atari games ten heads earn less with scaling than without",
-    verdicts.NOT: "Over 57 Atari games ten heads are not shown to earn more with scaling than without",
-    verdicts.OPEN: "Whether ten heads earn more with scaling over 57 Atari games is open after the first of two looks",
+    verdicts.SEEN: "Over 57 Atari games ten heads score higher scaled than unscaled",
+    verdicts.OPPOSITE: "Over 57 Atari games ten heads score lower scaled than unscaled",
+    verdicts.NOT: "Over 57 Atari games ten heads are not shown to score higher scaled than unscaled",
+    verdicts.OPEN: "Whether ten heads score higher scaled than unscaled is open after the first of two looks",
 }
 NO_DECISION = (
     "Second readings, paired within games. They decide nothing: they were chosen after seed 571, and the differences "
-    "between seeds in eighteen pairs of runs, had been analysed. In the picture the first tenth is a placebo, as both "
-    "arms begin with the same untrained network and seed. Letters are those of `atari57_heads.sweep`. The unit of (a), "
-    "(b) and (f) is that of the table above, of (c), (d) and (e) the pooled deviation of all four arms in a game."
+    "between seeds in eighteen pairs of runs, had been analysed. Letters are those of `atari57_heads.sweep`; (a) needs "
+    "both seeds. The unit of (a), (b) and (f) is that of the first table, a standard deviation of the scores of both "
+    "arms; that of (c), (d) and (e) is one of the scores of all four arms. The picture shows (e) over all 57 "
+    "games, mean with 95% bands. Its first tenth is a placebo, as both arms begin with the same untrained network and "
+    "seed."
 )
 YOURS = ("1", "5", "15")
 DPI = 90
@@ -53,7 +55,7 @@ def opening(data: tables.Tables, sections: Sequence[str]) -> str:
     """The page's first words: what became of the first reading, and of each figure's claim."""
     count, asked = HEADS_57.progress(data)
     if count < asked:
-        return f"**Whether ten heads earn more with scaling is open**: {count} of {asked} runs are in."
+        return f"**Whether ten heads score higher scaled than unscaled is open**: {count} of {asked} runs are in."
     lists: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
     for entry, text in zip(FIGURES, sections, strict=True):
         name = entry.name if entry.name.isdigit() else entry.title.split(": ")[1]
@@ -61,13 +63,21 @@ def opening(data: tables.Tables, sections: Sequence[str]) -> str:
         words.setdefault(text.split("**")[1].rstrip(":"), []).append(name)
     (found,) = (found for found, names in lists[True].items() if "4" in names)
     count, asked = HEADS_57._replace(seeds=tables.SEEDS[1:]).progress(data)
-    second = f" A second seed is to decide: {count} of {asked} runs are in." if found == verdicts.OPEN else ""
+    second = (
+        f" A second seed is to decide: {count} of its {asked} runs are in." if found == verdicts.OPEN else ""
+    )
     behave, better = (
         "; ".join(f"{name.lower()} in {', '.join(names)}" for name, names in lists[learns].items())
         for learns in (False, True)
     )
-    tested = f"Scales behave as the paper says (arithmetic and toy problems): {behave}. Learning is better: {better}."
-    return textwrap.fill(f"**{FOUND[found]}**: {verdicts.headline(HEADS_57.of(data))}{second} {tested}", 120)
+    return "\n".join(
+        (
+            textwrap.fill(f"**{FOUND[found]}.** {verdicts.headline(HEADS_57.of(data))}{second}", 120),
+            "",
+            textwrap.fill(f"* What the paper says about scales: {behave}.", 120, subsequent_indent="  "),
+            textwrap.fill(f"* What it says about learning: {better}.", 120, subsequent_indent="  "),
+        )
+    )
 
 
 def section(entry: Figure, data: tables.Tables) -> str:

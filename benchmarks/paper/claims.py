@@ -76,7 +76,8 @@ def scenarios_judged() -> Verdict:
     )
     return (
         found,
-        f"over the six, sigma misses the growth of the errors by a factor of at most {worst['sigma']:.3g}; {others}.",
+        f"over the six, sigma misses the growth of the errors by a factor of at most {worst['sigma']:.3g}. The other "
+        f"scales miss it by more: {others}.",
     )
 
 
@@ -95,8 +96,8 @@ def derivation_judged() -> Verdict:
     ratios = [row[-1] / row[2] for row in derivation.study(derivation.simulated()) if row[1] == "early"]
     found = SEEN if max(np.abs(np.log10(ratios))) < 1 else verdicts.MISSED
     return found, (
-        f"sigma^2 is {min(ratios):.2g} to {max(ratios):.2g} times the variance of TD errors for early values in six "
-        "simulated processes (rule for seen: within a factor of ten)."
+        f"with values as early in learning, sigma^2 is {min(ratios):.2g} to {max(ratios):.2g} times the variance of TD "
+        "errors in six simulated processes (seen asks for a factor of ten at most)."
     )
 
 
@@ -111,9 +112,11 @@ def edges_judged() -> Verdict:
     ratios = [case.ratio for case in cases]
     found = SEEN if np.allclose(exact, 1.0) and min(ratios) > 0.1 and max(ratios) < 10 else verdicts.MISSED
     return found, (
-        f"exact for T = 1 and gamma = 0; where E[G^2] does not grow with T the closed forms are up to "
-        f"{max(ratios):.1f} times too large and {verdicts.large(1 / min(ratios))} times too small, where episodes of "
-        f"{cases[int(np.argmin(ratios))].length} steps are taken for endless ones (rule for seen: within ten)."
+        "the forms for T = 1 and for gamma = 0 are exact. Others are up to "
+        f"{max(ratios):.1f} times too large, and up to {verdicts.large(1 / min(ratios))} times too small where "
+        f"episodes of {cases[int(np.argmin(ratios))].length} steps are taken for endless ones (seen asks for a factor "
+        "of ten at most). Endless episodes with gamma = 1 are left out: there E[G^2] grows with T, which the paper "
+        "excludes."
     )
 
 
@@ -126,8 +129,8 @@ FIGURES = (
         "Figure 1: scales of 57 games",
         "Scores, rewards, their density and episodes' lengths lie orders of magnitude apart, between games and between "
         "early and late; so do losses, which scaling brings together.",
-        "Early is the first tenth of 400,000 frames in which an episode ends, late the last; agents that have hardly "
-        "learned. Zeros are not drawn.",
+        "Ten heads, scaled. Early is the first tenth of 400,000 frames in which an episode ends, late the last; these "
+        "agents have hardly learned. Zeros are not drawn.",
         HEADS_57,
         verdicts.figure1,
         draw.scales,
@@ -156,7 +159,7 @@ FIGURES = (
         "Figure 3: losses over games",
         "With scaling the losses of all games lie in a narrow band; unscaled, clipped, with Pop-Art or squashed they "
         "span more.",
-        "Other scalings of one head, thin lines, come with `atari57_one_head.sweep`.",
+        "Other scalings of one head are thin lines, once their runs are in.",
         HEADS_57,
         verdicts.figure3,
         draw.all_losses,
@@ -165,10 +168,10 @@ FIGURES = (
         "4",
         "Figure 4: scores of 57 games",
         "Ten heads earn far more with scaling than without, one head as much; ten are ahead of one only when scaled.",
-        "Training scores in place of a greedy evaluator's. Bands: interquartile, bootstrap over games. Where "
-        "no episode has ended yet, a curve has the first that did. Means hang on Video Pinball, whose random score is "
-        "close to its human one. Greedy play of the best head of a trial, which the sweep names too, is not there: the "
-        "first runs' weights are lost.",
+        "Training scores in place of a greedy evaluator's. Bands: the middle half of a bootstrap over games. Before a "
+        "game's first finished episode its curve has that episode's score. Means hang on Video Pinball, whose random "
+        "score is close to its human one. Greedy play is that of the bandit's head; the sweep file also names the best "
+        "head of a trial, but the first runs' weights are lost.",
         HEADS_57,
         verdicts.figure4,
         partial(draw.learning, variants=HEADS),
@@ -187,7 +190,7 @@ FIGURES = (
         "6",
         "Figure 6: accuracy of values",
         "With scaling the values of all heads are more accurate, most of all at low discounts.",
-        "The last evaluation's values of the actions taken against the returns that followed.",
+        "The last evaluation's values of the actions taken, against the returns that followed.",
         HEADS_57,
         verdicts.figure6,
         draw.accuracies,
@@ -275,7 +278,7 @@ FIGURES = (
         "15",
         "Figure 15: every game",
         "Learning curves of all variants in all games.",
-        "Variants that are not complete are left out.",
+        "A circle: episodes end in one tenth of training only. Variants that are not complete are left out.",
         HEADS_57,
         verdicts.figure15,
         draw.all_games,

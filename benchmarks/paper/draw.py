@@ -29,14 +29,14 @@ from studies import figure
 
 # Red is unscaled and green scaled, one head is solid and ten are dash-dotted, as in the paper.
 LOOKS: dict[str, tuple[str, str, str]] = {
-    "return": ("ten heads, return", "tab:green", "-."),
-    "none": ("ten heads, none", "tab:red", "-."),
-    "one_head_return": ("one head, return", "tab:green", "-"),
-    "one_head_none": ("one head, none", "tab:red", "-"),
-    "return_out": ("ten heads, return_out", "tab:blue", "-."),
-    "pop_art": ("ten heads, pop_art", "tab:purple", "-."),
-    "one_head_clip": ("one head, clip", "tab:cyan", "-"),
-    "one_head_return_value_bias": ("one head, return + bias", "tab:olive", "--"),
+    "return": ("ten heads, scaled", "tab:green", "-."),
+    "none": ("ten heads, unscaled", "tab:red", "-."),
+    "one_head_return": ("one head, scaled", "tab:green", "-"),
+    "one_head_none": ("one head, unscaled", "tab:red", "-"),
+    "return_out": ("ten heads, scaled errors and outputs", "tab:blue", "-."),
+    "pop_art": ("ten heads, Pop-Art", "tab:purple", "-."),
+    "one_head_clip": ("one head, clipped rewards", "tab:cyan", "-"),
+    "one_head_return_value_bias": ("one head, scaled, value bias", "tab:olive", "--"),
     YOURS: ("yours", "black", "-"),
 }
 # Of Figure 1, right: small and dense, large and dense, large and rare, negative, sparse.
@@ -60,6 +60,11 @@ def look(variant: str, **options: Any) -> dict[str, Any]:
 
 def named(game: str) -> str:
     return game.replace("_", " ")
+
+
+def titled(head: str) -> str:
+    kind, discount = head.split("_")
+    return f"{'raw' if kind == 'unclipped' else kind} rewards, discount {discount}"
 
 
 def there(tables: Tables, variants: Sequence[str]) -> list[str]:
@@ -88,7 +93,7 @@ def scales(tables: Tables) -> figure.Figure:
                 panel.plot(place, abs(yours.loc[game, tenth]), marker, color="black", ms=7, label=label)
         panel.set(yscale="log", title=title, xlabel=f"game, sorted by the first ({len(order)})")
     panel = grid[0, 4]
-    styles = ("-", "--", "-.", ":", (0, (1, 4)))
+    styles = ("-", "--", "-.", ":", (0, (6, 3, 1, 1, 1, 1)))
     for variant in there(tables, ("none", "return", YOURS)):
         rows = tables.heads[(tables.heads.variant == variant) & (tables.heads["head"] == "unclipped_0.99")]
         for game, style in zip(FEW if variant != YOURS else sorted(set(rows.game)), styles, strict=False):
@@ -96,7 +101,9 @@ def scales(tables: Tables) -> figure.Figure:
             label = named(game) if variant == "none" else "yours" if variant == YOURS else None
             panel.plot(of.index / 5, of, color=LOOKS[variant][1], linestyle=style, label=label)
     panel.set(
-        yscale="log", title="loss, raw rewards, 0.99", xlabel="part of training\nred: none, green: return"
+        yscale="log",
+        title="loss, raw rewards, discount 0.99",
+        xlabel="part of training\nred: unscaled, green: scaled",
     )
     panel.legend(fontsize="xx-small", loc="center", bbox_to_anchor=(0.5, 0.57))
     legend_of(drawing, grid[0, 0], 3)
@@ -141,6 +148,8 @@ def learning(tables: Tables, variants: Sequence[str]) -> figure.Figure:
             panel.plot(times, middle, **look(variant))
             panel.fill_between(times, low, high, color=LOOKS[variant][1], alpha=0.12, lw=0)
             panel.set(title=title, xlabel="part of 400,000 frames")
+    for panel in panels:
+        panel.axhline(0.0, color="tab:gray", lw=0.6, ls=":")
     panels[0].set_ylabel("human-normalised training score")
     legend_of(drawing, panels[0], len(variants))
     return drawing
@@ -158,8 +167,8 @@ def bars(of_games: Mapping[str, float]) -> figure.Figure:
     panel.axhline(0.0, color="tab:gray", lw=0.8)
     panel.set_xticks(range(len(order)), map(named, order), rotation=90, fontsize="x-small")
     panel.set_xlim(-0.7, len(order) - 0.3)
-    panel.set_title("hollow: looked at before", fontsize="small", loc="left")
-    panel.set_ylabel("return less none, in deviations\nof episodes' scores")
+    panel.set_title("hollow: results looked at before", fontsize="small", loc="left")
+    panel.set_ylabel("ten heads, scaled minus unscaled, in\nstandard deviations of a score")
     return drawing
 
 
@@ -174,11 +183,14 @@ def growth(tables: Tables) -> figure.Figure:
         found = [bands(of_games[tenth].dropna().to_numpy(), 0.95)[0] for tenth in of_games]
         middle, low, high = np.array(found).T
         times = np.array(of_games.columns) / 10
-        label = LOOKS[name][0].replace(", return", "")
+        label = LOOKS[name][0].replace(", scaled", "")
         panel.plot(times, middle, color=colour, ls=LOOKS[name][2], lw=1.8, label=label)
         panel.fill_between(times, low, high, color=colour, alpha=0.2, lw=0)
     panel.axhline(0.0, color="tab:gray", lw=0.8)
-    panel.set(xlabel="part of 400,000 frames", ylabel="score with scaling less without,\nin one unit a game")
+    panel.set(
+        xlabel="part of 400,000 frames",
+        ylabel="score, scaled minus unscaled, in\nstandard deviations of a score",
+    )
     legend_of(drawing, panel, 2)
     return drawing
 
@@ -206,7 +218,7 @@ def accuracies(tables: Tables) -> figure.Figure:
             of_games = np.sort(value_errors(tables.heads, variant)[head].dropna())
             panel.plot(of_games, **look(variant, linestyle="-"))
         panel.axhline(1.0, color="tab:gray", lw=0.6, ls=":")
-        panel.set(title=head.replace("_", ", "), yscale="log")
+        panel.set(title=titled(head), yscale="log")
     drawing.supxlabel("game with returns that differ, sorted", fontsize="small")
     drawing.supylabel("relative RMSE of values", fontsize="small")
     legend_of(drawing, grid[0, 0], 2)
@@ -240,22 +252,25 @@ def adam(tables: Tables) -> figure.Figure:
     """Figure 9: size of Adam's last update over the loss, 12 games."""
     drawing, ((panel,),) = figure.new_figure(1, 1, (5.2, 3.4))
     for variant in there(tables, HEADS):
-        x, y = update_sizes(tables, variant)
+        games, x, y = update_sizes(tables, variant)
         filled = variant.startswith("one_head")
         _, colour, _ = LOOKS[variant]
         face = {} if filled else {"markerfacecolor": "white"}
         panel.plot(x, y, "o", color=colour, label=LOOKS[variant][0], ms=5, **face)
+        if y.min() < 1e-2:
+            panel.annotate(f" {named(games[y.argmin()])}", (x[y.argmin()], y.min()), fontsize="small")
     panel.set(xscale="log", yscale="log", xlabel="loss, last fifth, sum over heads")
     panel.set_ylabel("RMS of an update, in learning rates")
     legend_of(drawing, panel, 2)
     return drawing
 
 
-def update_sizes(tables: Tables, variant: str) -> tuple[np.ndarray, np.ndarray]:
-    """Loss of the last fifth, and RMS of the last update in learning rates, of the 12 games that are there."""
+def update_sizes(tables: Tables, variant: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Those of the 12 games that are there, loss of the last fifth, and RMS of the last update in learning rates."""
     runs = tables.runs[(tables.runs.variant == variant) & tables.runs.game.isin(ADAM)]
     sizes = runs.groupby("game").adam_rms.mean()
-    return losses(tables.heads, variant, 5).sum(axis=1)[sizes.index].to_numpy(), sizes.to_numpy()
+    of_games = losses(tables.heads, variant, 5).sum(axis=1)[sizes.index]
+    return list(sizes.index), of_games.to_numpy(), sizes.to_numpy()
 
 
 def shares_and_errors(tables: Tables) -> figure.Figure:
@@ -267,7 +282,7 @@ def shares_and_errors(tables: Tables) -> figure.Figure:
             errors = value_errors(tables.heads, variant)[head].reindex(of_games.index)
             panel.plot(of_games, errors, ".", color=LOOKS[variant][1], label=LOOKS[variant][0], ms=4)
         panel.axvline(0.1, color="tab:gray", lw=0.6, ls=":")
-        panel.set(title=head.replace("_", ", "), xscale="log", yscale="log")
+        panel.set(title=titled(head), xscale="log", yscale="log")
     panel.set_xlim(1e-9, 1.2)  # of all
     drawing.supxlabel("share of the loss, last fifth", fontsize="small")
     drawing.supylabel("relative RMSE of values", fontsize="small")
@@ -309,6 +324,7 @@ def all_games(tables: Tables) -> figure.Figure:
         panel.set(xlim=(0, 1.02), xticks=(0, 0.5, 1))
         panel.tick_params(labelsize=6, labelbottom=False)
         panel.locator_params(axis="y", nbins=3)
+        panel.margins(y=0.12)
     for panel in panels[len(GAMES) :]:
         panel.axis("off")
     drawing.supxlabel("from 0 to 400,000 frames (ticks: 0, half, all)", fontsize="small")

@@ -89,17 +89,19 @@ def named(tables: Tables, by_sigma: list[list[str]]) -> dict[str, pd.Series]:
         "(b) training score, games in which ten episodes end in the last fifth": standard.reindex(
             late_enough(tables)
         ),
-        "(c) one unit a game: scaling with ten heads": in_units(tables, ten),
-        "(c) scaling with one head": in_units(tables, one),
-        "(c) the interaction: the first less the second": in_units(
+        "(c) ten heads, scaled minus unscaled": in_units(tables, ten),
+        "(c) one head, scaled minus unscaled": in_units(tables, one),
+        "(c) the interaction: the first minus the second": in_units(
             tables, ten | {variant: -weight for variant, weight in one.items()}
         ),
-        "(c) ten heads with scaling less the mean of the other three arms": in_units(
+        "(c) ten heads scaled minus the mean of the other three arms": in_units(
             tables, {OURS: 1.0} | dict.fromkeys((THEIRS, *one), -1 / 3)
         ),
-        "(d) greedy play, in that unit": greedy,
-        "(d) greedy play, human-normalised: interquartile mean": (scores[OURS] - scores[THEIRS]),
-        "(e) slope over tenths of training": slopes(tables),
+        "(d) greedy play, in the unit of (c)": greedy,
+        "(d) greedy play, human-normalised: interquartile mean of differences": (
+            scores[OURS] - scores[THEIRS]
+        ),
+        "(e) growth of the difference from a tenth of training to the next": slopes(tables),
         "(f) training score, nine games whose rewards clipping leaves alone": standard.reindex(
             CLIPPING_CHANGES_NOTHING
         ),
@@ -107,7 +109,9 @@ def named(tables: Tables, by_sigma: list[list[str]]) -> dict[str, pd.Series]:
     }
     for games, which in zip(by_sigma, ("least", "middle", "largest"), strict=True):
         found[f"(f) training score, third of games with the {which} sigma"] = standard.reindex(games)
-    found["(g) heads that beat a constant, share"] = better_than_a_constant(tables)
+    found["(g) share of heads whose values beat a constant, scaled minus unscaled"] = better_than_a_constant(
+        tables
+    )
     return {name: values.dropna() for name, values in found.items()}
 
 
@@ -137,14 +141,14 @@ def middle(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def table(tables: Tables) -> list[str]:
-    """Markdown: every reading over the games not seen before and over all, for each seed alone and for both."""
+    """Markdown: every reading over the games not looked at before and over all, for each seed alone and for both."""
     seeds = sorted(set(tables.runs.seed))
     parts = {str(seed): tables.where(HEADS, [seed]) for seed in seeds}
     if len(seeds) > 1:
         parts["both"] = tables
     names = [name for name in atari57.SETS if not name.startswith("33")]
     heads = [f"{games}, {'seed ' * (part != 'both')}{part}" for games in names for part in parts]
-    lines = [f"| second reading [95%] | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    lines = [f"| second reading, mean [95%] | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     of_parts = {part: named(rows, thirds(tables)) for part, rows in parts.items()}
     if len(seeds) > 1:
         mean, low, high = of_these_games(tables)

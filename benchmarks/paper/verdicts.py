@@ -71,10 +71,10 @@ def figure1(tables: Tables) -> Verdict:
     first = tables.curves[(tables.curves.variant == "return") & (tables.curves.tenth == 1)]
     late = (over_seeds(first, "episodes").sum(axis=1) == 0).sum()
     return SEEN if spans[0] >= 3 else MISSED, (
-        f"at the end of training scores of {tables.curves.game.nunique()} games span {spans[0]:.1f} powers of ten, "
-        f"rewards {spans[1]:.1f}, their density {spans[2]:.1f}, lengths {spans[3]:.1f} (rule for seen: three for "
-        f"scores); losses over games and heads {none:.1f} without scaling, {ours:.1f} with it. In {late} games no "
-        "episode ends in the first tenth: there early is the first tenth in which one does."
+        f"at the end of training the scores of {tables.curves.game.nunique()} games span {spans[0]:.1f} powers of ten "
+        f"(seen asks for three), rewards {spans[1]:.1f}, their density {spans[2]:.1f} and the lengths of episodes "
+        f"{spans[3]:.1f}. Losses over games and heads span {none:.1f} unscaled and {ours:.1f} scaled. In {late} games "
+        "no episode ends in the first tenth of training; there early is the first tenth in which one does."
     )
 
 
@@ -89,30 +89,30 @@ def figure3(tables: Tables) -> Verdict:
         words.append(NOT if p > 0.05 else SEEN if ratio < 1 else OPPOSITE)
         spans = " and ".join(f"{decades(of):.1f}" for of in both)
         parts.append(
-            f"{name}: losses over games span {spans} powers of ten with scaling and without, their logarithms deviate "
-            f"{ratio:.2f} times as much (p {p:.2g})"
+            f"{name}: losses over games span {spans} powers of ten scaled and unscaled, and the standard deviation of "
+            f"their logarithms is {ratio:.2f} times as large scaled (p {p:.2g})"
         )
     both_seen = words[0] if len(set(words)) == 1 else NOT
-    return both_seen, f"{'; '.join(parts)}. Clipped, Pop-Art's and squashed losses: open."
+    return both_seen, f"{'; '.join(parts)}. Of clipped, Pop-Art's and squashed losses nothing is judged."
 
 
 def figure4(tables: Tables) -> Verdict:
-    of, parts, found = level(tables), [], {}
-    for ours, theirs, words in atari57.CONTRASTS:
-        mean, low, high, p = contrast(tables, ours, theirs, of)
-        found[ours, theirs] = word(low, high)
-        parts.append(f"{words}: {interval(mean, low, high)}, p {p:.2g}")
-    decided = found["return", "none"]
+    of, found = level(tables), {}
+    for ours, theirs, _ in atari57.CONTRASTS:
+        found[ours, theirs] = contrast(tables, ours, theirs, of)
+    mean, low, high, p = found["return", "none"]
+    one = interval(*found["one_head_return", "one_head_none"][:3])
+    decided, then = word(low, high), ""
     if decided == NOT and of > 0.95:
-        decided = OPEN
-        parts.append("a second seed is to come before anything is concluded")
+        decided, then = OPEN, "A second seed is run before anything is concluded. "
     return decided, (
-        f"mean standardised difference over the {len(atari57.SETS[UNSEEN])} games not seen before "
-        f"({100 * of:g}% intervals): {'; '.join(parts)}. The word is about the first; in the paper the second "
-        "and the fourth are about equal, the third is above 0. Two things favour ten heads in the third and fourth: "
-        "by one or two ranks of eighteen the rate is their best of three in six games, and the worst for one head with "
-        "scaling; and the score leaves out the episodes of their heads of discount 0, "
-        f"{left_out(tables):.0%} of all. {reach(tables)}"
+        f"ten heads score {interval(mean, low, high)} higher scaled than unscaled, in standard deviations of an "
+        f"episode's score (mean over the {len(atari57.SETS[UNSEEN])} games not looked at before, {100 * of:g}% "
+        f"intervals; sign-flip test: p {p:.2g}). {then}With one head the difference is {one}. The comparisons of ten "
+        "heads with one, below, favour ten in two ways. The learning rate, one for all, was chosen in six games: there "
+        "it is the best of three for ten heads and the worst for one scaled head, though the three hardly differ. And "
+        f"the scores of ten heads leave out the episodes of their heads of discount 0, {left_out(tables):.0%} of all. "
+        f"{reach(tables)}"
     )
 
 
@@ -142,7 +142,7 @@ def split(values: np.ndarray) -> str:
 
 
 def headline(tables: Tables) -> str:
-    """The first reading in a sentence."""
+    """The first reading in words."""
     of = level(tables)
     mean, low, high, _ = contrast(tables, "return", "none", of)
     of_games = atari57.differences(rows(tables.runs), "return", "none")
@@ -150,9 +150,9 @@ def headline(tables: Tables) -> str:
     for name in (UNSEEN, "all 57"):
         counts.append(split(np.array([of_games[game] for game in atari57.SETS[name] if game in of_games])))
     return (
-        f"at a 2,500th of the paper's frames training scores with scaling are {interval(mean, low, high)} standard "
-        f"deviations of an episode's score higher ({100 * of:g}% interval) in the games not seen before: {counts[0]}. "
-        f"Of all 57: {counts[1]}."
+        f"Scaled, they score higher by {interval(mean, low, high)} standard deviations of an episode's score "
+        f"({100 * of:g}% interval) on average over the {len(atari57.SETS[UNSEEN])} games whose results we had not "
+        f"looked at before: {counts[0]}. Of all 57: {counts[1]}."
     )
 
 
@@ -172,11 +172,11 @@ def figure5(tables: Tables) -> Verdict:
         for of in [[head_spans(tables.heads, name, heads) for name in ("return", "none")]]
     ]
     return word(low, high, -1), (
-        f"losses of ten heads span a factor of {large(np.exp(ours.median()))} with scaling and of "
-        f"{large(np.exp(theirs.median()))} without in the median game; ratio of the two, geometric mean over games: "
-        f"{shown}. Over the discounts of clipped and of raw rewards alone it is {alike['return']} with scaling, "
-        f"{alike['none']} without: scaling brings them to {narrowed[0]} and {narrowed[1]} of that. So most of the span "
-        "is that of clipped against raw rewards, not of discounts."
+        f"in the median game the losses of ten heads span a factor of {large(np.exp(ours.median()))} scaled and of "
+        f"{large(np.exp(theirs.median()))} unscaled; the ratio of the two, geometric mean over games, is {shown}. Most "
+        "of it is between clipped and raw rewards. Over the five discounts alone the median span is "
+        f"{alike['return']} scaled, for clipped and for raw rewards, and {alike['none']} unscaled; the ratios are "
+        f"{narrowed[0]} and {narrowed[1]}. So between discounts our losses differ much less than the paper's."
     )
 
 
@@ -198,13 +198,14 @@ def figure6(tables: Tables) -> Verdict:
         errors = value_errors(tables.heads, name).loc[of_games.index]
         beat.append((errors < 1).sum().sum() / errors.notna().sum().sum())
     return words[0] if len(set(words)) == 1 else found, (
-        f"relative RMSE with scaling over that without, geometric mean over heads and the {len(of_games)} games whose "
-        f"last returns vary under both: clipped heads {interval(*np.exp(clipped))}, raw ones {interval(*np.exp(raw))}, "
-        f"all {interval(*np.exp(ratio(logs)))}. One game makes the last interval wide: in "
-        f"{draw.named(largest).title()} it is {np.exp(of_games[largest]):.2g}, without it "
-        f"{interval(*np.exp(ratio(of_games.drop(largest))))} (looked at afterwards). At discounts 0 and 0.9 over the "
-        f"others: {interval(*np.exp(ratio(near - far)))}. A relative RMSE of 1 is that of a constant: {beat[0]:.0%} of "
-        f"heads beat it with scaling, {beat[1]:.0%} without (looked at afterwards, with an interval below Figure 4)."
+        "the error of values is relative to that of a constant. Scaled over unscaled it is "
+        f"{interval(*np.exp(clipped))} for clipped rewards, {interval(*np.exp(raw))} for raw ones and "
+        f"{interval(*np.exp(ratio(logs)))} for all, geometric mean over heads and the {len(of_games)} games whose last "
+        f"returns vary in both. {draw.named(largest).title()}, where it is {np.exp(of_games[largest]):.2g}, makes the "
+        f"last interval wide; without this game it is {interval(*np.exp(ratio(of_games.drop(largest))))} (looked at "
+        f"afterwards). At discounts 0 and 0.9 the ratio is {interval(*np.exp(ratio(near - far)))} times that at the "
+        f"others, where the paper's is below 1. {beat[0]:.0%} of heads beat a constant scaled, {beat[1]:.0%} unscaled "
+        "(looked at afterwards; reading (g) below Figure 4 has the interval)."
     )
 
 
@@ -235,12 +236,12 @@ def figure8(tables: Tables) -> Verdict:
 
 
 def figure9(tables: Tables) -> Verdict:
-    x, y = map(np.concatenate, zip(*(draw.update_sizes(tables, name) for name in HEADS), strict=True))
+    _, x, y = map(np.concatenate, zip(*(draw.update_sizes(tables, name) for name in HEADS), strict=True))
     spans, sizes, others = decades(x), decades(y), decades(np.sort(y)[1:])
     return SEEN if spans >= 2 and sizes <= 1 else MISSED, (
-        f"losses of {len(draw.ADAM)} games and four variants span {spans:.1f} powers of ten, the updates that Adam "
-        f"makes of them {sizes:.1f} (rule for seen: at least 2 and at most 1). One run is what misses it: without the "
-        f"smallest update, looked at afterwards, it is {others:.1f}."
+        f"losses of {len(draw.ADAM)} games and four variants span {spans:.1f} powers of ten, and the updates that Adam "
+        f"makes of them {sizes:.1f} (seen asks for at least 2 and at most 1). Without the smallest update, that of one "
+        f"run, they span {others:.1f} (looked at afterwards)."
     )
 
 
@@ -264,9 +265,10 @@ def figure13(tables: Tables) -> Verdict:
     early = [shares(tables.heads, name, 1)[TEN[5:]].sum(axis=1).mean() for name in ("return", "none")]
     each = shares(tables.heads, "return", 5).mean()
     return word(low, high, -1), (
-        f"heads of raw rewards have {ours.mean():.3f} of the loss with scaling, {theirs.mean():.3f} without: "
-        f"{interval(mean, low, high)} (last fifth, mean over games; first fifth {early[0]:.3f} and {early[1]:.3f}). "
-        f"With scaling each head has {each.min():.3f} to {each.max():.3f}. Whether a larger share helps is not judged."
+        f"on average over games the heads of raw rewards have {ours.mean():.3f} of the loss scaled and "
+        f"{theirs.mean():.3f} unscaled in the last fifth of training: {interval(mean, low, high)}; in the first fifth "
+        f"{early[0]:.3f} and {early[1]:.3f}. Scaled, each head has {each.min():.3f} to {each.max():.3f}, again on "
+        "average over games. Whether a larger share helps is not judged."
     )
 
 
@@ -288,14 +290,14 @@ def figure15(tables: Tables) -> Verdict:
     values = np.array(list(of_games.values()))
     count, number, low, high = atari57.above(values)
     return figure4(tables)[0], (
-        "as Figure 4, whose word this is. Training scores of ten heads with scaling, against those without: "
-        f"{split(values)}; the share of games with higher ones, ties half, {interval(count / number, low, high)}."
+        f"as Figure 4, whose word this is. Training scores of ten heads, scaled against unscaled: {split(values)}; "
+        f"the share of games with higher ones, ties half, is {interval(count / number, low, high)}."
     )
 
 
 def rivals(tables: Tables, ours: str, others: Sequence[str]) -> list[str]:
     """Markdown: what an arm has more than others, as in the first reading; no word follows."""
-    lines = [f"| {draw.LOOKS[ours][0]}, less | games | mean difference [95%] | by game |", "|---" * 4 + "|"]
+    lines = [f"| {draw.LOOKS[ours][0]}, minus | games | mean difference [95%] | by game |", "|---" * 4 + "|"]
     for theirs in others:
         of_games = atari57.differences(rows(tables.runs), ours, theirs)
         for name in (UNSEEN, "all 57"):
@@ -309,7 +311,7 @@ def first_reading(tables: Tables) -> list[str]:
     """Markdown: each contrast over each set of games."""
     of = level(tables)
     lines = [
-        f"| training score, last fifth | games | mean difference [{100 * of:g}%] | p | above 0 | share [95%] |",
+        f"| training score | games | mean difference [{100 * of:g}%] | p | higher, ties half | their share [95%] |",
         "|---" * 6 + "|",
     ]
     for ours, theirs, words in atari57.CONTRASTS:
@@ -343,7 +345,7 @@ def dead_units(tables: Tables) -> str:
         shares_of = over_seeds(tables.runs, "dead_units").loc[atari57.SETS[UNSEEN]]
         less = (shares_of[ours] - shares_of[theirs]).to_numpy()
         parts.append(
-            f"{name} {shares_of[ours].mean():.1%} with scaling and {shares_of[theirs].mean():.1%} without: "
+            f"{name} {shares_of[ours].mean():.1%} scaled and {shares_of[theirs].mean():.1%} unscaled: "
             f"{interval(*atari57.sign_flips(100 * less)[:3])} points, fewer in {(less < 0).sum()} games and more in "
             f"{(less > 0).sum()}"
         )
@@ -352,16 +354,20 @@ def dead_units(tables: Tables) -> str:
     related = fewer.corr(of_games, method="spearman")
     machines = ", ".join(f"{count} on {name}" for name, count in tables.runs.processor.value_counts().items())
     return (
-        "Dead units at the end, in the torso's layer that has most of them; no reading, but seen in six games before; "
-        f"in the 41 others: {'; '.join(parts)}. They do not explain the scores: over all games, how many fewer die "
-        f"and how much higher the score is have a rank correlation of {related:.2f}. Runs, one core each: {machines}."
+        "Dead units put out 0 in every state. Counted at the end, in the convolutional layer that has most of them, in "
+        f"the 41 games (no reading named before, but seen in six other games): {'; '.join(parts)}. They do not explain "
+        "the scores: over all games, how many fewer die and how much higher the score is have a rank correlation of "
+        f"{related:.2f}. Runs, one core each: {machines}."
     )
 
 
 def second_reading(tables: Tables, variants: Sequence[str]) -> list[str]:
     """Markdown: human-normalised aggregates with bootstrap intervals over games, then probabilities of improvement."""
     lines = []
-    for column, title in (("late", "training score, last fifth"), ("greedy", "greedy play at the end")):
+    for column, title in (
+        ("late", "human-normalised training score"),
+        ("greedy", "human-normalised greedy play at the end"),
+    ):
         scores = draw.final_scores(tables, column)
         lines += [
             f"| {title}, {len(scores)} games | {' | '.join(AGGREGATES)} |",
@@ -371,7 +377,7 @@ def second_reading(tables: Tables, variants: Sequence[str]) -> list[str]:
             cells = " | ".join(interval(*of) for of in bands(scores[name].to_numpy(), 0.95))
             lines.append(f"| {draw.LOOKS[name][0]} | {cells} |")
         better = [
-            f"{draw.LOOKS[ours][0]} over {draw.LOOKS[theirs][0]} "
+            f"{draw.LOOKS[ours][0]}, over {draw.LOOKS[theirs][0]}, "
             + interval(*improvement(scores[ours].to_numpy(), scores[theirs].to_numpy()))
             for ours, theirs, _ in atari57.CONTRASTS
         ]

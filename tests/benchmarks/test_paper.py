@@ -91,8 +91,8 @@ def test_rivals_get_their_intervals(complete):
         mean, low, high = map(float, re.findall(r"-?\d+\.\d+", line))
         assert low < mean < high and mean == pytest.approx(truth, abs=0.1)
     text = section(FIGURES["12"], complete)
-    assert line in text and text.count("| 41 games not seen before |") == 3
-    assert section(FIGURES["11"], complete).count("| ten heads, none | all 57 |") == 2
+    assert line in text and text.count("| 41 games not looked at before |") == 3
+    assert section(FIGURES["11"], complete).count("| ten heads, unscaled | all 57 |") == 2
 
 
 def test_what_goes_against_the_paper_is_said(tmp_path):
@@ -116,7 +116,7 @@ def test_a_run_without_a_late_episode_is_named_and_stops_nothing(tmp_path):
     data.runs.loc[silent, ["late", "late_sd", "late_episodes"]] = np.nan, 0.0, 0
     text = section(FIGURES["4"], data)
     assert word(text) == verdicts.SEEN and "no difference: pitfall (none)." in text
-    assert "nan" not in text and "fifth, 56 games" in text
+    assert "nan" not in text and "training score, 56 games" in text
 
 
 def test_aggregates_are_those_of_rliable():
@@ -182,14 +182,14 @@ def test_the_opening_follows_the_first_reading(tmp_path):
 
     few = tables.Tables(data.runs.iloc[1:], data.curves, data.heads)
     assert "227 of 228 runs are in" in opening(few)
-    assert "ten heads earn more with scaling than without**" in opening(data)
-    assert "toy problems): seen in 1, 2, the derivation, 3, 5, 9, 10, 13;" in opening(data)
-    assert "Learning is better: seen in 4, 6, 15;" in opening(data)
+    assert "ten heads score higher scaled than unscaled.**" in opening(data)
+    assert "about scales: seen in 1, 2, the derivation, 3, 5, 9, 10, 13;" in opening(data)
+    assert "about learning: seen in 4, 6, 15;" in opening(data)
     level = heads(tmp_path / "level")
-    assert "is open after the first of two looks**" in opening(level)
-    assert "decide: 0 of 228 runs" in opening(level)
-    assert "are not shown to earn more" in opening(heads(tmp_path / "level", seeds=(572,)))
-    assert "ten heads earn less" in opening(heads(tmp_path / "less", none=0.6))
+    assert "is open after the first of two looks.**" in opening(level)
+    assert "decide: 0 of its 228 runs" in opening(level)
+    assert "are not shown to score higher" in opening(heads(tmp_path / "level", seeds=(572,)))
+    assert "ten heads score lower" in opening(heads(tmp_path / "less", none=0.6))
 
 
 def test_the_readme_has_the_first_reading():
@@ -204,15 +204,15 @@ def test_second_readings_know_the_truth_and_show_each_seed(tmp_path):
     data = heads(tmp_path, seeds=(571, 572), **{"return": 0.6})
     values = readings.named(data, readings.thirds(data))
     of = {name: values.mean() for name, values in values.items()}
-    assert of["(c) one unit a game: scaling with ten heads"] == pytest.approx(0.6, abs=0.1)
-    assert of["(c) scaling with one head"] == pytest.approx(0.0, abs=0.1)
-    assert of["(c) the interaction: the first less the second"] == pytest.approx(0.6, abs=0.15)
-    assert of["(c) ten heads with scaling less the mean of the other three arms"] == pytest.approx(
-        0.6, abs=0.1
+    assert of["(c) ten heads, scaled minus unscaled"] == pytest.approx(0.6, abs=0.1)
+    assert of["(c) one head, scaled minus unscaled"] == pytest.approx(0.0, abs=0.1)
+    assert of["(c) the interaction: the first minus the second"] == pytest.approx(0.6, abs=0.15)
+    assert of["(c) ten heads scaled minus the mean of the other three arms"] == pytest.approx(0.6, abs=0.1)
+    assert of["(d) greedy play, in the unit of (c)"] == pytest.approx(0.6, abs=0.1)
+    assert of["(e) growth of the difference from a tenth of training to the next"] == pytest.approx(
+        0.06, abs=0.01
     )
-    assert of["(d) greedy play, in that unit"] == pytest.approx(0.6, abs=0.1)
-    assert of["(e) slope over tenths of training"] == pytest.approx(0.06, abs=0.01)
-    assert of["(g) heads that beat a constant, share"] == 0.0
+    assert of["(g) share of heads whose values beat a constant, scaled minus unscaled"] == 0.0
     nine = values["(f) training score, nine games whose rewards clipping leaves alone"]
     assert len(nine) == 9 and len(values["(f) the others"]) == 48
     assert [len(games) for games in readings.thirds(data)] == [19, 19, 19]
