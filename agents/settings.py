@@ -100,7 +100,7 @@ class TrainSettings(Checked):
     eval_repeat_action_probability: float | None = setting(None, optional(_CHANCE), example=0.25)
     eval_random_steps: int | None = setting(None, optional(whole("environment steps", most=1000)), example=5)
     final_eval_rounds: int = setting(4, whole("episodes of each environment"))
-    trial_episodes: int = setting(0, whole("episodes"), example=40, paper="open")
+    trial_episodes: int = setting(0, whole("episodes"), example=40, paper="not given")
     checkpoint_interval: int = setting(1000, whole("updates", least=1))
     summary_interval: int = setting(100, whole("updates; 0: never"))
     weights_interval: int = setting(400, whole("steps of each environment", least=1), paper="400")
@@ -147,7 +147,7 @@ class BanditSettings(Checked):
     known_as = "HeadBandit"
     built = HeadBandit
 
-    window: int = setting(200, whole("episodes", least=1, most=1_000_000), paper="open")
+    window: int = setting(200, whole("episodes", least=1, most=1_000_000), paper="not given")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ReplaySettings(Checked):
 
     backend: str | None = setting(None, optional(_BACKEND), example="local")
     capacity: int = setting(4_000_000, whole("observations", least=1), paper="4e6")
-    min_sequences: int = setting(1_000, whole("sequences", least=1), paper="open")
+    min_sequences: int = setting(1_000, whole("sequences", least=1), paper="not given")
     replay_ratio: float = setting(1.0, number("samples per sequence", above=0), paper="1")
     error_buffer: float = setting(10_000, number("samples", least=1, finite=False))
     priority_exponent: float = setting(0.9, number(least=0), paper="0.9")

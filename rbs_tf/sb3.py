@@ -145,6 +145,12 @@ class ScaledPPO(_ScaledAlgorithm, PPO):
     def _last_layers(self) -> list[str]:
         return ["value_net"]
 
+    def collect_rollouts(self, *arguments: Any, **options: Any) -> bool:
+        """As PPO's, with advantages in units of the return: the 1e-8 that PPO adds to their deviation stays small."""
+        goes_on = super().collect_rollouts(*arguments, **options)
+        self.rollout_buffer.advantages /= float(self.scaling.unit[0]) or 1.0
+        return goes_on
+
     def train(self) -> None:
         """Updates from a rollout."""
         vf_coef = self.vf_coef

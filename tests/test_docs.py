@@ -203,7 +203,7 @@ def test_what_the_readme_says_of_agents_is_on_their_pages():
         said,
     )
     pytorch = (DOCS / "pytorch.md").read_text()
-    arms = ("errors as they are", "`ReturnScaling`", "with `UnitLinear`")
+    arms = ("neither", "scaled errors", "scaled errors and outputs")
     cells = [row(pytorch, arm) for arm in arms] + [row(pytorch, arms[0], -2)]
     assert [cell.split()[0] for cell in cells] == list(found.groups())
 

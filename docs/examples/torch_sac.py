@@ -59,7 +59,7 @@ def train(
     bound = float(env.action_space.high[0])
     units = scaling == "units"
     # --- return-based scaling ---
-    return_scaling = rbs_tf.torch.ReturnScaling(floor_in_units=units)
+    return_scaling = rbs_tf.torch.ReturnScaling(floor_in_units=True)
     env = rbs_tf.collect_returns(env, return_scaling, GAMMA)
     last = rbs_tf.torch.UnitLinear if units else nn.Linear
     # ---

@@ -12,7 +12,7 @@ def test_the_shares_that_it_names_are_those_of_the_left_panel():
     shares = effect_figure.shares_by_multiplier()
     columns = (effect_figure.WITHOUT, effect_figure.WITH, effect_figure.OUTPUTS)
     for place, words in (
-        (2, "agent reaches {} without scaling, {} with scaled errors, and {} with both"),
+        (2, "agent reaches {} without scaling, {} with scaled errors, and {} with scaled errors and outputs"),
         (0, "times 0.001 it reaches {}, {} and {} "),
     ):
         numbers = (f"{np.exp(np.log(shares[name][place]).mean()):.2f}" for name in columns)
