@@ -105,6 +105,9 @@ def figure4(tables: Tables) -> Verdict:
     decided, then = word(low, high), ""
     if decided == NOT and of > 0.95:
         decided, then = OPEN, "A second seed is run before anything is concluded. "
+    if of < 0.995:
+        first_level = interval(*contrast(tables, "return", "none", 0.995)[:3])
+        then = f"At the level of the first look, 99.5%, it is {first_level}. "
     return decided, (
         f"ten heads score {interval(mean, low, high)} higher scaled than unscaled, in standard deviations of an "
         f"episode's score (mean over the {len(atari57.SETS[UNSEEN])} games not looked at before, {100 * of:g}% "
