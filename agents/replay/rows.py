@@ -64,14 +64,20 @@ class Piece(NamedTuple):
     sequence: Rows | None  # [L], without what is stored; None where none ends here
 
 
+class _Unfinished(NamedTuple):
+    """What a cutter keeps of an episode that goes on."""
+
+    cut: int  # rows that are in blocks, the padding before its start included
+    pending: Rows  # those that do not fill a block yet
+    recent: Rows  # the last that are in blocks, without what is stored
+
+
 class SequenceCutter:
     """Cuts the stream of one environment into blocks and sequences, episode by episode."""
 
     def __init__(self, shape: SequenceShape):
         self._shape = shape
-        # Of an unfinished episode: how many rows are in blocks, the padding before its start included; rows that do
-        # not fill a block yet; and the last rows that are in blocks, without what is stored.
-        self._kept: tuple[int, Rows, Rows] | None = None
+        self._episode: _Unfinished | None = None
 
     def cut(self, rows: Rows) -> list[Piece]:
         """Takes the next rows; returns what is complete now, in stream order, as copies.
@@ -90,16 +96,16 @@ class SequenceCutter:
         """Takes rows of one episode; the last row may be its end."""
         shape = self._shape
         step_type = rows.step_type
-        begins = self._kept is None
+        begins = self._episode is None
         ends = step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
             raise ValueError(
                 f"A stream must run FIRST, MID, ..., LAST and then FIRST again, and it has {step_type}"
             )
-        if self._kept is None:
+        if self._episode is None:
             padding = _padding(shape.burn_in, rows)
-            self._kept = 0, padding, padding[:0].drop_stored()
-        cut, pending, recent = self._kept
+            self._episode = _Unfinished(0, padding, padding[:0].drop_stored())
+        cut, pending, recent = self._episode
         parts = [pending, rows]
         if ends:
             count = cut + len(pending) + len(rows)
@@ -118,7 +124,7 @@ class SequenceCutter:
         # A copy, for a view would keep all these rows in memory.
         pending = Rows.concatenate([extended[whole:]])
         recent = seen[max(len(seen) - (shape.rows - shape.block), 0) :]
-        self._kept = None if ends else (cut + whole, pending, recent)
+        self._episode = None if ends else _Unfinished(cut + whole, pending, recent)
         return pieces
 
 

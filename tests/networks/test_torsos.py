@@ -105,7 +105,10 @@ def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     "shape, torso",
     [
         ((210, 160, 3), atari_torso),
-        ((64, 84, 1), dqn_torso),
+        ((160, 128, 3), atari_torso),
+        ((127, 160, 3), dqn_torso),
+        ((42, 84, 1), dqn_torso),
+        ((41, 84, 1), small_torso),
         ((10, 10, 6), small_torso),
         ((4,), MlpTorso),
     ],

@@ -59,6 +59,7 @@ def test_episodes_run_first_mid_last_and_start_again_by_themselves():
     """Actions count from 0 where the environment's own do not; the one given after LAST is ignored."""
     env = countdown(lengths=(3, 2))
     assert env.action_spec() == array_spec.BoundedArraySpec((), np.int32, 0, 2, "action")
+    assert env.action_spec().name == "action"  # which == leaves out
     sent, step = [], env.vector_env.step
     env.vector_env.step = lambda actions: sent.append(actions) or step(actions)
     rows = [env.reset(), *map(env.step, np.transpose([[0, 1, 2, -1, 0, 1], [2, 2, 9, 1, 1, -1]]))]
