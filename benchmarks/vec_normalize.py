@@ -1,4 +1,4 @@
-"""Reward normalisation and sigma on one stream of rewards: the figure of docs/actor_critics.md.
+"""Reward normalisation and sigma on one stream of rewards: the figure of docs/vec_normalize.md.
 
     .venv/bin/python -m benchmarks.vec_normalize
 

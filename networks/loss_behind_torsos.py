@@ -1,4 +1,4 @@
-"""A loss of two networks that see the same sequences, with their torsos apart from what XLA compiles."""
+"""A loss of two networks on the same sequences, where XLA compiles what follows their torsos."""
 
 from __future__ import annotations
 

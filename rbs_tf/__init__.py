@@ -1,4 +1,4 @@
-"""Return-based scaling of temporal-difference errors (Schaul et al. 2021), for TensorFlow 2 and Keras.
+"""Return-based scaling of TD errors (Schaul et al. 2021), for TensorFlow, Keras, PyTorch, JAX and NumPy.
 
 Importing this package imports no TensorFlow: each name below imports what it needs when it is first used.
 Statistics and returns need only NumPy, so PyTorch, JAX and processes that only collect do without TensorFlow.

@@ -1,1 +1,1 @@
-"""Sequences of experience: their layout, how they are cut and written, and the replays that hold them."""
+"""Sequences of experience: how they are cut and written, and the replays that hold them."""
