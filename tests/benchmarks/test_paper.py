@@ -91,6 +91,8 @@ def test_rivals_get_their_intervals(complete):
         )
         mean, low, high = map(float, re.findall(r"-?\d+\.\d+", line))
         assert low < mean < high and mean == pytest.approx(truth, abs=0.1)
+    (beside,) = paper.others(complete)
+    assert "one head, clipped rewards, 0." in " ".join(beside.split())
     text = section(FIGURES["12"], complete)
     assert line in text and text.count("| 41 games not looked at before |") == 3
     assert section(FIGURES["11"], complete).count("| ten heads, unscaled | all 57 |") == 2
@@ -201,6 +203,12 @@ def test_the_readme_opens_with_the_first_reading():
     said = " ".join((ROOT / "README.md").read_text().split("## What it does")[0].split())
     assert f"{words[verdicts.word(low, high)]} with scaled errors than without" in said
     assert f"{verdicts.interval(mean, low, high)} standard deviations of an episode's score" in said
+    clipped = claims.ONE_HEAD_57.of(tables.read())
+    mean, low, high, _ = verdicts.contrast(clipped, "one_head_clip", "return")
+    assert (
+        verdicts.word(low, high) == verdicts.NOT and "neither is shown to be better (one run a game)" in said
+    )
+    assert f"scores higher than these ten by {verdicts.interval(mean, low, high)}" in said
 
 
 def test_second_readings_know_the_truth_and_show_each_seed(tmp_path):
