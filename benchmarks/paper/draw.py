@@ -334,7 +334,7 @@ def all_games(tables: Tables) -> figure.Figure:
         handles, names = panel.get_legend_handles_labels()
         labels |= dict(zip(names, handles, strict=True))
     if labels:
-        panels[-1].legend(labels.values(), labels.keys(), fontsize=7, loc="lower right")
+        drawing.legend(labels.values(), labels.keys(), fontsize=7, loc="outside upper center", ncols=4)
     return drawing
 
 
