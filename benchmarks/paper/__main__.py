@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import atari57
 from benchmarks.paper import draw, readings, tables, verdicts
 from benchmarks.paper.claims import FIGURES, HEADS_57, LEARNING, RIVALS, Figure, Runs
@@ -87,10 +85,12 @@ def others(data: tables.Tables) -> list[str]:
     """What the arms without a word have more than ten scaled heads, once they are in: a line of the opening."""
     found = []
     for entry in FIGURES:
-        if entry.name in RIVALS and entry.runs and np.equal(*entry.runs.progress(data)):
+        count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
+        if entry.name in RIVALS and count == asked:
+            (of,) = _rows(entry.runs, data)
             for ours in RIVALS[entry.name]:
-                mean, low, high, _ = verdicts.contrast(entry.runs.of(data), ours, "return")
-                found.append(f"{draw.LOOKS[ours][0]}, {verdicts.interval(mean, low, high)}")
+                difference = verdicts.interval(*verdicts.contrast(of, ours, "return")[:3])
+                found.append(f"{draw.LOOKS[ours][0]}, {difference}")
     line = "* Other agents, minus ten scaled heads (the same 41 games, one run a game, tables in 11 and 12): "
     return [textwrap.fill(f"{line}{'; '.join(found)}.", 120, subsequent_indent="  ")] if found else []
 

@@ -159,7 +159,7 @@ FIGURES = (
         "Figure 3: losses over games",
         "With scaling the losses of all games lie in a narrow band; unscaled, clipped, with Pop-Art or squashed they "
         "span more.",
-        "Other scalings of one head are thin lines, once their runs are in.",
+        "One head with clipped rewards is the thin line.",
         HEADS_57,
         verdicts.figure3,
         draw.all_losses,
