@@ -66,8 +66,8 @@ def train(
     critics = nn.ModuleList([network(sum(sizes), last(256, 1)) for _ in range(2)])
     targets, actor = copy.deepcopy(critics), network(sizes[0], nn.Linear(256, 2 * sizes[1]))
     log_alpha = torch.zeros((), requires_grad=True)
-    of_critics = torch.optim.Adam(critics.parameters(), 1e-3)
-    of_actor = torch.optim.Adam(actor.parameters(), 3e-4)
+    of_critics = torch.optim.Adam(critics.parameters(), 1e-3, fused=True)
+    of_actor = torch.optim.Adam(actor.parameters(), 3e-4, fused=True)
     of_alpha = torch.optim.Adam([log_alpha], 1e-3)
     columns = [np.zeros((steps, size), np.float32) for size in (sizes[0], sizes[1], 1, 1, sizes[0])]
     at, returns = [], []
@@ -111,7 +111,7 @@ def train(
             of_actor.zero_grad()
             loss = (alpha * log_probs - values(critics, seen, new).amin(0)).mean()
             divisor = return_scaling.unit[0].clamp(min=1e-30) if units else 1.0  # return-based scaling
-            (loss / divisor).backward()
+            (loss / divisor).backward(inputs=list(actor.parameters()))
             of_actor.step()
             of_alpha.zero_grad()
             (-log_alpha * (log_probs.detach().mean() - sizes[1])).backward()  # towards an entropy of -A
