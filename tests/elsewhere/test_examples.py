@@ -160,3 +160,8 @@ def test_the_study_scores_the_last_fifth_and_names_where_units_are_below(tmp_pat
     assert text.count("| `learned` | -99 ") == 2 and text.count("| `fixed` |") == 1
     assert "below `learned` in Pendulum-v1 times 0.001" in text and "`fixed` in Pendulum-v1 times 1;" in text
     assert "`fixed` in Pendulum-v1 times 1000" not in text
+    assert f"| {sac_scales.TF_AGENTS} |" in text
+    rows = sac_scales.TABLE.read_text().splitlines(keepends=True)
+    sac_scales.TABLE.write_text("".join(rows[:-1]))
+    text = "\n".join(sac_scales.table())
+    assert f"| {sac_scales.TF_AGENTS} |" not in text and "| Pendulum-v1 |" in text, "a run is missing"
