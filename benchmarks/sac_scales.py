@@ -128,7 +128,7 @@ def table() -> list[str]:
             lines.append(f"| `units` less `{other}` | {' | '.join(texts)} |")
         lines.append("")
     if lines:
-        lines.append(f"`units` is below {'; '.join(below) or 'no other arm in any cell'}.")
+        lines.append(f"`units` is below {'; '.join(below) or 'no other arm in any cell shown'}.")
     return lines
 
 

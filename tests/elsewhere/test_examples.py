@@ -138,7 +138,15 @@ def test_an_episode_that_is_cut_goes_on_in_its_target(monkeypatch):
     assert len(seen) > 9 and (np.concatenate(seen) == np.float32(0.99)).all()
 
 
-def test_the_study_scores_the_last_fifth_and_names_where_units_are_below(tmp_path, monkeypatch):
+def test_the_study_scores_the_last_fifth_in_the_environments_own_units():
+    """Five episodes of the warm-up, whose actions are random: the last alone ends after step 800."""
+    returns = example("torch_sac").train(sac_scales.environment("Pendulum-v1", 1.0), "off", steps=1000)[1]
+    assert len(set(returns)) == 5
+    for arm, times in (("learned", 1.0), ("units", 1024.0), ("normalised", 2.0**-10)):
+        assert sac_scales.score("Pendulum-v1", arm, times, 0, 1000) == returns[-1]
+
+
+def test_the_study_names_where_units_are_below(tmp_path, monkeypatch):
     monkeypatch.setattr(sac_scales, "TABLE", tmp_path / "sac.csv")
     monkeypatch.setattr(
         sac_scales, "ENVIRONMENTS", {"Pendulum-v1": (5000, range(3)), sac_scales.TF_AGENTS: (1, range(3))}
