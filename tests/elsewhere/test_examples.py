@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from benchmarks import sac_scales
+from benchmarks import rows, sac_scales
 from tests.pages import ROOT
 from tests.scripted import Script
 
@@ -148,9 +148,8 @@ def test_the_study_scores_the_last_fifth_in_the_environments_own_units():
 
 def test_the_study_names_where_units_are_below(tmp_path, monkeypatch):
     monkeypatch.setattr(sac_scales, "TABLE", tmp_path / "sac.csv")
-    monkeypatch.setattr(
-        sac_scales, "ENVIRONMENTS", {"Pendulum-v1": (5000, range(3)), sac_scales.TF_AGENTS: (1, range(3))}
-    )
+    names = "Pendulum-v1", sac_scales.TF_AGENTS, sac_scales.LUNAR_LANDER
+    monkeypatch.setattr(sac_scales, "ENVIRONMENTS", {name: (5000, range(3)) for name in names})
     asked = []
 
     def score(name, arm, times, seed, steps):
@@ -161,15 +160,26 @@ def test_the_study_names_where_units_are_below(tmp_path, monkeypatch):
     monkeypatch.setattr(sac_scales, "score", score)
     sac_scales.make()
     sac_scales.make()
-    assert len(asked) == 3 * 3 * (4 + 2), "what is in the table is not run again"
+    assert len(asked) == 3 * (3 * (4 + 2 + 4) + 3), "what is in the table is not run again"
     text = "\n".join(sac_scales.table())
     assert "| `units` | -399 [-401, -397] | -399 [-401, -397] | -399 [-401, -397] |" in text
-    assert text.count("100 [98, 102]") == 2
-    assert text.count("| `learned` | -99 ") == 2 and text.count("| `fixed` |") == 1
+    assert text.count("100 [98, 102]") == 4
+    assert text.count("| `learned` | -99 ") == 3 and text.count("| `fixed` |") == 2
+    for arm in sac_scales.TAKEN_BACK:
+        assert f"| {arm} | -99 [-101, -97] | 300 [298, 302] |" in text
     assert "below `learned` in Pendulum-v1 times 0.001" in text and "`fixed` in Pendulum-v1 times 1;" in text
     assert "`fixed` in Pendulum-v1 times 1000" not in text
     assert f"| {sac_scales.TF_AGENTS} |" in text
-    rows = sac_scales.TABLE.read_text().splitlines(keepends=True)
-    sac_scales.TABLE.write_text("".join(rows[:-1]))
+    lines = sac_scales.TABLE.read_text().splitlines(keepends=True)
+    sac_scales.TABLE.write_text("".join(lines[:-1]))
     text = "\n".join(sac_scales.table())
-    assert f"| {sac_scales.TF_AGENTS} |" not in text and "| Pendulum-v1 |" in text, "a run is missing"
+    assert f"| {sac_scales.LUNAR_LANDER} |" not in text and "| Pendulum-v1 |" in text, "a run is missing"
+
+
+def test_each_coupling_of_sac_that_is_taken_back_changes_it():
+    def returns(arm):
+        return sac_scales.score("Pendulum-v1", arm, 1.0, 0, 1200)
+
+    assert len({returns(arm) for arm in ("units", "learned", *sac_scales.TAKEN_BACK)}) == 5
+    with pytest.raises(ValueError, match="torch_sac.py must contain once: no such line"):
+        rows.example("torch_sac", {"no such line": ""})
