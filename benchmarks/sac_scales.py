@@ -142,7 +142,7 @@ def table() -> list[str]:
             lines.append(f"| `units` less `{other}` | {' | '.join(texts)} |")
         lines.append("")
     if lines:
-        lines.append(f"`units` is below {'; '.join(below) or 'no other arm in any cell shown'}.")
+        lines.append(f"`units` is below {'; '.join(below) or 'no other arm in any cell'}.")
     units = [complete.get((LUNAR_LANDER, "units", times)) for times in TIMES]
     without = {arm: complete.get((LUNAR_LANDER, arm, 1.0)) for arm in TAKEN_BACK}
     if all(scores is not None for scores in (*units, *without.values())):

@@ -187,7 +187,7 @@ def test_what_the_readme_says_of_agents_is_on_their_pages():
         r"scalings together reach (\d+) and (\d+), normalised rewards (\d+) and (\d+)\.",
         said,
     )
-    table = (DOCS / "actor_critics.md").read_text().split("| CartPole-v1 |")[1]
+    table = (DOCS / "actor_critics.md").read_text().split("| CartPole-v1 |")[1].split("### SAC")[0]
     cartpole, lunar = table.split("| LunarLander-v3 |")
     cells = [row(cells, arm) for cells in (cartpole, lunar) for arm in ("`plain`", "`sigma`", "`sigma_unit`")]
     cells += [row(cells, "`normalised`") for cells in (cartpole, lunar)]
