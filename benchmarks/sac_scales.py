@@ -1,7 +1,7 @@
 """SAC with return-based scaling and without, rewards times 0.001, 1 and 1000: docs/actor_critics.md.
 
     make rivals-venv
-    .venv-rivals/bin/python -m benchmarks.sac_scales           # eleven to 24 hours of one core; it goes on
+    .venv-rivals/bin/python -m benchmarks.sac_scales           # 13 to 27 hours of one core; it goes on
     .venv-rivals/bin/python -m benchmarks.sac_scales --table   # writes the page's tables
 
 Rules, written before the first run that counts:
