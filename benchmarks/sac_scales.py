@@ -146,7 +146,7 @@ def table() -> list[str]:
     units = [complete.get((LUNAR_LANDER, "units", times)) for times in TIMES]
     without = {arm: complete.get((LUNAR_LANDER, arm, 1.0)) for arm in TAKEN_BACK}
     if all(scores is not None for scores in (*units, *without.values())):
-        lines += ["", f"| {LUNAR_LANDER} | times 1 | less `units`, all sizes |", "|---|---|---|"]
+        lines += ["", f"| {LUNAR_LANDER} | times 1 | more than `units`, all sizes |", "|---|---|---|"]
         for arm, scores in without.items():
             more = interval(scores, np.concatenate(units))
             lines.append(f"| {arm} | {shown(interval(scores))} | {shown(more)} |")
